@@ -75,7 +75,7 @@ lock: $(READY)  ## Pin all dependencies again, with hashes (requirements*.lock: 
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test --extra bench -o requirements-bench.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test -c requirements-bench.lock -o requirements.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build -c requirements.lock -o requirements-runtime.lock pyproject.toml
-	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra frame --extra http --extra sinks --extra plots -c requirements.lock -o requirements-extras.lock pyproject.toml
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra frame --extra http --extra sinks --extra calendars --extra plots -c requirements.lock -o requirements-extras.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --group supply -o requirements-supply.lock
 
 lock-images:  ## Pin the images of docker-compose.yml and the Dockerfile by digest; asks their registries

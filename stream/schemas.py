@@ -8,6 +8,7 @@ schemas. Readers skip fields that they do not know.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -250,6 +251,24 @@ class ThresholdRecord(_Record):
     coverage: float
     policy_version: str
     laboratory: bool
+
+
+RECORD_KINDS = ("count", "people", "attribute", "threshold")
+"""Kinds of the records of private topics."""
+
+
+def record_kind(record: Mapping[str, Any]) -> str:
+    """Return the kind of a private record, one of ``RECORD_KINDS``: each but counts has a field that no other has."""
+    if "attribute" in record:
+        return "attribute"
+    if "above" in record:
+        return "threshold"
+    return "people" if "band" in record else "count"
+
+
+def event_type(kind: str) -> str:
+    """Return the type of a record's event (CloudEvents): ``tacet.count.v1``."""
+    return f"tacet.{kind}.v1"
 
 
 class AuditEntry(_Record):

@@ -139,10 +139,20 @@ def backfill(
         print_json(report)
     else:
         for name, number in report.items():
-            click.echo(f"{number:>8,}  {name.replace('_', ' ')}")
+            click.echo(f"{number:>8,}  {_SUMMARY[name]}")
     problem = shortfall(file.tally)
     if problem is not None:
         raise problem
+
+
+_SUMMARY = {
+    "released_before": "windows that were released before, repeated",
+    "not_compared": "of these, windows whose observations could not be compared, because their key is destroyed",
+    "released_now": "windows that were missing, released now",
+    "left_to_run": "windows that the store has not reached, left to 'tacet run'",
+    "charges": "charges",
+}
+"""Field of the report, and what it counts."""
 
 
 def _for_its_owner(path: str, flags: int) -> int:

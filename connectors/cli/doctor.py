@@ -154,6 +154,6 @@ def _print(found: list[Finding]) -> None:
     wrong = sum(finding.state == "wrong" for finding in found)
     noted = sum(finding.state == "note" for finding in found)
     if noted and not wrong:
-        console.print(f"no problem found; {noted} note(s) to read")
+        console.print(f"no problem found; notes to read: {noted}")
     else:
-        console.print(f"{wrong} problem(s)" if wrong else "nothing is wrong")
+        console.print(f"problems: {wrong}" if wrong else "nothing is wrong")

@@ -10,7 +10,7 @@ import click
 
 from connectors.cli.options import FILE, FOLDER, VerbGroup, json_option, kafka_unless, run_async
 from connectors.cli.output import print_json
-from connectors.keys import key_files, opt_outs
+from connectors.keys import key_files
 from connectors.storage.embedded.retirement import StoreLedger
 from connectors.storage.kafka.key_rotation import ClusterLedger
 from connectors.storage.retirement import EndingLedger, Retired
@@ -42,7 +42,7 @@ def create(file: Path, *, laboratory: bool, opt_outs_of: Path | None, first_day:
     the noise of any day again; all records made with it are marked.
     """
     day = None if first_day is None else (first_day - datetime(1970, 1, 1)).days  # noqa: DTZ001  (dates only)
-    opt_out = None if opt_outs_of is None else opt_outs.key_of(opt_outs_of)
+    opt_out = None if opt_outs_of is None else key_files.opt_out_key(opt_outs_of)
     key_files.create(file, laboratory=laboratory, first_day=day, opt_out=opt_out)
     click.echo(f"{file}: {'laboratory' if laboratory else 'production'} key created")
 

@@ -303,6 +303,8 @@ def kafka_unless(store: Path | None, kafka: str | None, settings: Settings) -> s
     """Return Kafka's address, None for a store."""
     if store is not None and kafka is not None:
         raise click.UsageError(ONE_STORAGE)
+    if store is None and not (kafka or settings.kafka):
+        raise UsageError("--store or --kafka: one of them must be given, or TACET_KAFKA set")
     return None if store is not None else bootstrap(settings, kafka)
 
 

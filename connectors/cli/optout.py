@@ -9,7 +9,7 @@ from typing import IO, Protocol
 import click
 
 from connectors.cli.options import FILE, F, VerbGroup, key_option
-from connectors.keys import opt_outs
+from connectors.keys import key_files, opt_outs
 from connectors.runtime.clock import wall_clock
 from connectors.sources.ingest.addresses import NOWHERE, address_of
 from connectors.sources.ingest.logins import written_logins
@@ -89,7 +89,7 @@ def _change(
     if not given:
         msg = f"ADDRESSES: must contain at least one {'login' if logins else 'address'}"
         raise UsageError(msg)
-    key = opt_outs.key_of(key_file)
+    key = key_files.opt_out_key(key_file)
     if logins:
         texts = [login for number, line in given for login in sorted(_logins(number, line))]
         change(file, key, [], wall_clock(), texts)

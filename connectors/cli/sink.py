@@ -62,6 +62,16 @@ def sink() -> None:
     """Deliver releases to an MQTT broker, a webhook or by mail."""
 
 
+def _password(username: str | None, file: Path | None) -> Callable[[], str] | None:
+    """Return what reads the password anew for each connection; KeyFileError if the file is wrong already."""
+    if (file is None) != (username is None):
+        raise click.UsageError("--username and --password-file: must be given together")
+    if file is None:
+        return None
+    read_secret(file)
+    return partial(read_secret, file)
+
+
 @sink.command()
 @origin_options
 @cursor_options
@@ -87,20 +97,17 @@ def mqtt(
     """
     with library("sink mqtt"):
         from connectors.sinks.mqtt import Broker, MqttSink  # noqa: PLC0415
-    if (password_file is None) != (username is None):
-        raise click.UsageError("--username and --password-file: must be given together")
+    password = _password(username, password_file)
     if any(word in f"{prefix}{home_assistant or ''}" for word in "+#$") or not prefix.strip("/"):
         msg = f"--prefix: must be a topic without + # and $, got {prefix!r}"
         raise UsageError(msg)
-    password = None if password_file is None else read_secret(password_file)
-    secure = broker[0] not in OWN_MACHINE if tls is None else tls
+    client = Broker(*broker, broker[0] not in OWN_MACHINE if tls is None else tls, username, password, ca_file)
     cursor, origin = Cursor(cursor_file), origin_of(settings, **source)
     topic = f"{prefix.strip('/')}/{source['audience']}"
 
     async def publish() -> None:
         sites = await read_metadata(**storage_of(origin))
-        mqtt_sink = MqttSink(Broker(*broker, secure, username, password, ca_file), topic, cursor.notes, sites,
-                        home_assistant=home_assistant)  # fmt: skip
+        mqtt_sink = MqttSink(client, topic, cursor.notes, sites, home_assistant=home_assistant)
         await until_stopped(
             deliver_releases(origin, cursor, mqtt_sink.deliver, mqtt_sink.deliver, until_end=until_end), mqtt_sink.run()
         )
@@ -238,17 +245,14 @@ def mail(
     from connectors.documents.report import SHARE, Report, report_languages  # noqa: PLC0415
     from connectors.sinks.mail import Letters, MailSink, Server, mail_languages  # noqa: PLC0415
 
-    if (password_file is None) != (username is None):
-        raise click.UsageError("--username and --password-file: must be given together")
+    password = _password(username, password_file)
     spoken = sorted({*mail_languages()} & {*report_languages()})
     if language not in spoken:
         raise UsageError(f"--language: must be one of {', '.join(spoken)}, got {language!r}")
     secure = smtp[0] not in OWN_MACHINE if tls is None else tls
     if not secure and username is not None and smtp[0] not in OWN_MACHINE:
         raise UsageError("--no-tls: must not be given with --password-file for another machine")
-    server = Server(
-        *smtp, secure, username, None if password_file is None else partial(read_secret, password_file), ca_file
-    )
+    server = Server(*smtp, secure, username, password, ca_file)
     cursor, origin = Cursor(cursor_file), origin_of(settings, **source)
 
     async def monthly_report(site: str, month: Month) -> Report:

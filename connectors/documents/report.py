@@ -28,7 +28,7 @@ from connectors.documents.month import (
     week,
 )
 from connectors.documents.page import printable
-from connectors.documents.template import Figure, Row, Template, Value
+from connectors.documents.template import Figure, Row, Template, Value, one_line, without_figures
 from stream.records import SECOND
 
 SHARE = 0.5
@@ -78,11 +78,10 @@ def month_report(reader: MonthReader, audience: str, *, language: str = "en", sh
     """
     made = _Made(reader, audience, report_template(language), share)
     markdown = made.template.fill(made.tables())
-    title = f"{reader.site['name']}, {made.month_name} {reader.month.year}"
+    title = f"{one_line(reader.site['name'])}, {made.month_name} {reader.month.year}"
     head = dict(made.template.head) | {"title": title}
-    written = "\n".join(line for line in markdown.splitlines() if "!figure" not in line)
     name = f"{reader.site['site']}-{reader.month}"
-    return Report(name, title, written, printable(markdown, head, made.drawings(), _STYLE))
+    return Report(name, title, without_figures(markdown), printable(markdown, head, made.drawings(), _STYLE))
 
 
 class _Made:

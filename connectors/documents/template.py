@@ -36,6 +36,8 @@ from stream.errors import DataError
 
 OPEN, CLOSE = "⟦", "⟧"
 """Around what only a person can answer."""
+FIGURE = "!figure "
+"""Begins a line that stands for a drawing, by its name. In a field the mark is escaped."""
 _MARKED = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
 _STATEMENT = re.compile(r"\[([a-z_0-9]+)\.([a-z_0-9]+)\] (.*)")
 _IF = re.compile(r"\[([!?])([a-z_0-9]+)\] (.*)")
@@ -91,8 +93,8 @@ class Template:
         return "\n".join(line for each in self.lines for line in self._filled(each, tables)).strip() + "\n"
 
     def text(self, name: str, fields: Mapping[str, Value]) -> str:
-        """Return a text of the head with its fields, as plain text."""
-        return self._with(self.head[name], fields)
+        """Return a text of the head with its fields, as one line of plain text."""
+        return self._with(self.head[name], fields, one_line)
 
     def shown(self, value: Value) -> str:
         """Return a field as this language shows it."""
@@ -119,7 +121,7 @@ class Template:
         else:
             yield line
 
-    def _with(self, text: str, fields: Mapping[str, Value], quoted: Callable[[str], str] = str) -> str:
+    def _with(self, text: str, fields: Mapping[str, Value], quoted: Callable[[str], str]) -> str:
         def put(found: re.Match[str]) -> str:
             value, forms = fields[found[1]], found[2]
             return quoted(self.shown(value)) if forms is None else self._plural(str(value), forms)
@@ -137,11 +139,20 @@ def _named(text: str, name: str) -> str:
     return f"{inside} <!-- {name} -->{edge}"
 
 
+def one_line(value: str) -> str:
+    """Return a value without what cannot be printed: no line ends, control characters, or marks that turn a text."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in value).split())
+
+
 def escaped(value: str) -> str:
     """Return a value as one line of Markdown that shows it as it is."""
-    shown = "".join(sign if sign.isprintable() else " " for sign in value)
-    plain = " ".join(shown.replace(OPEN, "(").replace(CLOSE, ")").split())
+    plain = one_line(value).replace(OPEN, "(").replace(CLOSE, ")")
     return _SPECIAL.sub(r"\\\1", plain)
+
+
+def without_figures(document: str) -> str:
+    """Return a document without the lines that stand for drawings."""
+    return "\n".join(line for line in document.splitlines() if not line.startswith(FIGURE))
 
 
 def unnamed(document: str) -> str:

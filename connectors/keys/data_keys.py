@@ -9,7 +9,6 @@ is used twice (RFC 8452).
 from __future__ import annotations
 
 import hmac
-from typing import Any
 
 from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.backends.openssl import backend
@@ -109,18 +108,6 @@ class DataKeys:
             self.first = min(key_day, _LAST)
             self._keys = {self.first: key}
             self._locks = {day: lock for day, lock in self._locks.items() if day >= self.first}
-
-    def document(self) -> dict[str, Any]:
-        """Return the part of a key file that stores it."""
-        return {"day": self.first, "key": self._keys[self.first].hex()}
-
-    @classmethod
-    def of_document(cls, document: Any) -> DataKeys:
-        """Return the keys of a key file's part; ValueError, TypeError or KeyError if it is invalid."""
-        day, key = document["day"], bytes.fromhex(document["key"])
-        if type(day) is not int or not 0 <= day <= _LAST:
-            raise ValueError("day")
-        return cls(day, key)
 
 
 def _cipher(key: bytes) -> aead.AESGCMSIV:

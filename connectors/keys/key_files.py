@@ -12,17 +12,77 @@ import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from connectors.keys.data_keys import DataKeys
 from connectors.secrets.private_files import locked, replace_file, write_new
-from stream.errors import KeyFileError, UsageError
+from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, LaboratoryKeys
 from stream.records import DAY, LATEST
 
+# The content of a key file.
 
-def read_keys(path: Path) -> dict[str, Any]:
-    """Return the content of a key file; KeyFileError if it is not one, or others can read it."""
+Secret = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")]
+"""32 octets in hexadecimal digits."""
+Day = Annotated[int, Field(ge=0, le=LATEST // DAY)]
+"""A UTC day: days since 1970-01-01."""
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """Show nothing: every part may be secret."""
+        return []
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class RootKey(_Stored):
+    """A laboratory's noise key, from which every day's key follows."""
+
+    root: Secret
+
+
+class NoiseKey(_Stored):
+    """The noise key of a day, and of all later ones."""
+
+    day: Day | None
+    """None until the key's first use."""
+    key: Secret
+
+
+class DataKey(_Stored):
+    """The data key of a day, and of all later ones."""
+
+    day: Day
+    key: Secret
+
+
+class KeyFile(_Stored):
+    """The content of a key file; a key that its host does not need is absent. Fields are written in this order."""
+
+    tacet_key: Literal[1] = 1
+    laboratory: bool
+    ledger: Annotated[str, Field(min_length=1)]
+    pseudonym: Secret | None = None
+    opt_out: Secret | None = None
+    noise: RootKey | NoiseKey | None = None
+    audit: Secret | None = None
+    data: DataKey | None = None
+    store: Annotated[str, Field(min_length=1)] | None
+    """The store or ``cluster ID`` that the key serves; None before its first use."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return self.model_dump(exclude_unset=True)
+
+
+def read_keys(path: Path) -> KeyFile:
+    """Return the content of a key file; KeyFileError if it is not one, is damaged, or others can read it."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         document = json.loads(path.read_text())
@@ -40,52 +100,40 @@ def read_keys(path: Path) -> dict[str, Any]:
     if "retired" in document:
         msg = f"{path}: was retired, its keys are destroyed; ledger {document['retired']} goes on with what it spent"
         raise KeyFileError(msg)
-    return document
+    try:
+        return KeyFile.model_validate(document)
+    except ValidationError:
+        raise _damaged(path) from None
 
 
-def part_of(path: Path, document: dict[str, Any], name: str) -> Any:
-    """Return one of a file's keys; KeyFileError if it is missing."""
-    if name not in document:
-        msg = f"{path}: must hold the {name} key, which this command needs"
-        raise KeyFileError(msg)
-    return document[name]
-
-
-def damaged(path: Path) -> KeyFileError:
-    """Return the error for a file that contains an invalid key."""
+def _damaged(path: Path) -> KeyFileError:
     return KeyFileError(f"{path}: must be a key file made by 'tacet key create', but a part of it is damaged")
 
 
-def day_of(value: Any) -> int | None:
-    """Return the oldest day of a key; ValueError if it is invalid."""
-    if value is not None and not (type(value) is int and 0 <= value <= LATEST // DAY):
-        msg = "must be days since 1970-01-01, or null"
-        raise ValueError(msg)
-    return value
+def _missing(path: Path, name: str) -> KeyFileError:
+    return KeyFileError(f"{path}: must hold the {name} key, which this command needs")
 
 
-def data_keys(path: Path, document: dict[str, Any]) -> DataKeys:
+def _data_keys(path: Path, keys: KeyFile) -> DataKeys:
     """Return the data keys of a file.
 
     Raises:
-        KeyFileError: it has none, or they are damaged.
+        KeyFileError: it has none.
         UsageError: the cryptography library has no AES-GCM-SIV.
     """
-    part = part_of(path, document, "data")
-    try:
-        return DataKeys.of_document(part)
-    except UsageError:
-        raise
-    except (KeyError, ValueError, TypeError):
-        raise damaged(path) from None
+    if keys.data is None:
+        raise _missing(path, "data")
+    return DataKeys(keys.data.day, bytes.fromhex(keys.data.key))
 
 
-def stepped(path: Path, document: dict[str, Any], key_day: int) -> dict[str, Any]:
+def _stepped(path: Path, keys: KeyFile, key_day: int) -> KeyFile:
     """Return a file's keys without the data keys of days before ``key_day``."""
-    data = data_keys(path, document)
-    data.forget_before(key_day)
-    return document | {"data": data.document()}
+    vault = _data_keys(path, keys)
+    vault.forget_before(key_day)
+    return keys.model_copy(update={"data": DataKey(day=vault.first, key=vault.key_of(vault.first).hex())})
 
+
+# Making, copying, binding and retiring key files.
 
 PARTS = {"ingest": ("pseudonym", "opt_out", "data"), "worker": ("noise", "audit", "data")}
 
@@ -105,53 +153,47 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None, opt_ou
     if first_day is not None and not 0 <= first_day <= LATEST // DAY:
         msg = "--first-day: must be from 1970 to 2254"
         raise KeyFileError(msg)
-    noise: dict[str, Any] = (
-        {"root": secrets.token_hex(32)} if laboratory else {"day": first_day, "key": secrets.token_hex(32)}
+    DataKeys(0, bytes(32))  # a library without the cipher is refused before anything is written
+    keys = KeyFile(
+        tacet_key=1,
+        laboratory=laboratory,
+        ledger=secrets.token_hex(8),
+        pseudonym=secrets.token_hex(32),
+        opt_out=secrets.token_hex(32) if opt_out is None else opt_out.hex(),
+        noise=RootKey(root=secrets.token_hex(32)) if laboratory else NoiseKey(day=first_day, key=secrets.token_hex(32)),
+        audit=secrets.token_hex(32),
+        data=DataKey(day=first_day or 0, key=secrets.token_hex(32)),
+        store=None,
     )
-    document = {
-        "tacet_key": 1,
-        "laboratory": laboratory,
-        "ledger": secrets.token_hex(8),
-        "pseudonym": secrets.token_hex(32),
-        "opt_out": secrets.token_hex(32) if opt_out is None else opt_out.hex(),
-        "noise": noise,
-        "audit": secrets.token_hex(32),
-        "data": DataKeys(first_day or 0, secrets.token_bytes(32)).document(),
-        "store": None,
-    }
-    write_new(path, document)
+    write_new(path, keys.document())
 
 
 def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
     """Write the keys that one kind of host needs to a new file."""
-    document = read_keys(path)
-    if part == "worker" and isinstance(_keys_of(path, document), _Unpinned):
+    keys = read_keys(path)
+    if part == "worker" and isinstance(_worker_keys(path, keys), _Unpinned):
         msg = f"{path}: must know its first day before it is copied; make it with 'tacet key create --first-day'"
         raise KeyFileError(msg)
     dropped = set(PARTS["ingest"]) | set(PARTS["worker"])
     dropped -= set(PARTS[part])
-    write_new(target, {name: value for name, value in document.items() if name not in dropped})
+    write_new(target, keys.model_dump(exclude=dropped, exclude_unset=True))
 
 
 def store_of(path: Path) -> str | None:
     """Return the store (or ``cluster ID``) that a key serves, None before its first use."""
-    document = read_keys(path)
-    store = document.get("store", False)
-    if store is not None and (not isinstance(store, str) or not store):
-        raise damaged(path)
-    return store
+    return read_keys(path).store
 
 
 def bind(path: Path, store: str) -> None:
     """Record permanently which store a key serves; the caller must have called ``locked``."""
-    replace_file(path, read_keys(path) | {"store": store})
+    replace_file(path, read_keys(path).model_copy(update={"store": store}).document())
 
 
 def retire(path: Path, follower: str) -> None:
     """Destroy the keys of a file and record permanently which ledger continues. A repeated call changes nothing."""
     with locked(path):
         if not is_retired(path):
-            identity = {name: read_keys(path)[name] for name in ("tacet_key", "laboratory", "ledger")}
+            identity = read_keys(path).model_dump(include={"tacet_key", "laboratory", "ledger"})
             replace_file(path, identity | {"retired": follower})
 
 
@@ -187,18 +229,28 @@ def other_ledger(path: Path, bound: str, home: str) -> KeyFileError:
     )
 
 
+# Reading keys.
+
+
 def pseudonym_key(path: Path) -> bytes:
     """Return the key for the pseudonyms of devices."""
-    key = part_of(path, read_keys(path), "pseudonym")
-    try:
-        return bytes.fromhex(key)
-    except (ValueError, TypeError):
-        raise damaged(path) from None
+    return _needed(path, read_keys(path).pseudonym, "pseudonym")
+
+
+def opt_out_key(path: Path) -> bytes:
+    """Return the key for the digests of opt-outs."""
+    return _needed(path, read_keys(path).opt_out, "opt_out")
+
+
+def _needed(path: Path, key: str | None, name: str) -> bytes:
+    if key is None:
+        raise _missing(path, name)
+    return bytes.fromhex(key)
 
 
 def is_laboratory(path: Path) -> bool:
     """Return whether the file is a laboratory's."""
-    return bool(part_of(path, read_keys(path), "laboratory"))
+    return read_keys(path).laboratory
 
 
 def oldest_key_day(path: Path) -> int | None:
@@ -209,16 +261,16 @@ def oldest_key_day(path: Path) -> int | None:
     Raises:
         KeyFileError: the file does not exist, is accessible to others, or is damaged.
     """
-    document = read_keys(path)
-    if "noise" not in document:
-        return None if document["laboratory"] else data_keys(path, document).first or None
-    keys = _keys_of(path, document)
-    return keys.first if isinstance(keys, ForwardKeys) else None
+    keys = read_keys(path)
+    if keys.noise is None:
+        return None if keys.laboratory else _data_keys(path, keys).first or None
+    worker = _worker_keys(path, keys)
+    return worker.first if isinstance(worker, ForwardKeys) else None
 
 
 def has_key_day(path: Path, key_day: int) -> bool:
     """Return whether a key can still draw the noise of a UTC day."""
-    keys = _keys_of(path, read_keys(path))
+    keys = _worker_keys(path, read_keys(path))
     return not isinstance(keys, ForwardKeys) or keys.first <= key_day
 
 
@@ -231,7 +283,7 @@ def laboratory_keys(path: Path) -> LaboratoryKeys:
     return keys.keys
 
 
-@dataclass(slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Unpinned:
     """A production file that was not used for any day yet."""
 
@@ -245,9 +297,9 @@ class FileKeys:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        document = read_keys(path)
-        self.keys = _keys_of(path, document)
-        self.vault = data_keys(path, document)
+        stored = read_keys(path)
+        self.keys = _worker_keys(path, stored)
+        self.vault = _data_keys(path, stored)
         """The data keys."""
 
     @property
@@ -275,7 +327,7 @@ class FileKeys:
         """Destroy the production keys of all days before ``key_day``."""
         if isinstance(self.keys, ForwardKeys) and key_day > self.keys.first:
             with locked(self.path):
-                on_disk = _keys_of(self.path, read_keys(self.path))
+                on_disk = _worker_keys(self.path, read_keys(self.path))
                 if isinstance(on_disk, ForwardKeys) and on_disk.first < key_day:
                     self._write(on_disk.from_key_day(key_day), data_from=key_day)
             self.keys = self.keys.from_key_day(key_day)
@@ -284,16 +336,16 @@ class FileKeys:
     def _pin(self, key_day: int) -> LaboratoryKeys | ForwardKeys:
         """Make ``key_day`` the file's oldest day, unless another process has already set one."""
         with locked(self.path):
-            on_disk = _keys_of(self.path, read_keys(self.path))
+            on_disk = _worker_keys(self.path, read_keys(self.path))
             if isinstance(on_disk, _Unpinned):
                 on_disk = ForwardKeys(key_day, on_disk.key, on_disk.ledger, on_disk.audit)
                 self._write(on_disk)
         return on_disk
 
     def _write(self, keys: ForwardKeys, data_from: int = 0) -> None:
-        document = read_keys(self.path)
-        document["noise"] = {"day": keys.first, "key": keys.key.hex()}
-        replace_file(self.path, stepped(self.path, document, data_from))
+        noise = NoiseKey(day=keys.first, key=keys.key.hex())
+        stored = read_keys(self.path).model_copy(update={"noise": noise})
+        replace_file(self.path, _stepped(self.path, stored, data_from).document())
 
 
 class IngestKeys:
@@ -301,12 +353,12 @@ class IngestKeys:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.pseudonym = pseudonym_key(path)
-        document = read_keys(path)
-        self.ledger = str(part_of(path, document, "ledger"))
+        keys = read_keys(path)
+        self.pseudonym = _needed(path, keys.pseudonym, "pseudonym")
+        self.ledger = keys.ledger
         """Public id of the ledger for which it sends."""
-        self.vault = data_keys(path, document)
-        self._steps = "noise" not in document and not document["laboratory"]
+        self.vault = _data_keys(path, keys)
+        self._steps = keys.noise is None and not keys.laboratory
         """Whether the file is the ingest's own.
 
         A file that is shared with a worker is stepped forward by the worker.
@@ -316,18 +368,18 @@ class IngestKeys:
         """Destroy the data keys of all days before ``key_day`` in an ingest's own production file."""
         if self._steps and key_day > self.vault.first:
             with locked(self.path):
-                replace_file(self.path, stepped(self.path, read_keys(self.path), key_day))
+                replace_file(self.path, _stepped(self.path, read_keys(self.path), key_day).document())
             self.vault.forget_before(key_day)
 
 
-def _keys_of(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys | _Unpinned:
-    """Return the worker's keys of a file; KeyFileError if one is missing or invalid."""
-    audit, noise = part_of(path, document, "audit"), part_of(path, document, "noise")
-    try:
-        secret, ledger = bytes.fromhex(audit), str(document["ledger"])
-        if document["laboratory"]:
-            return LaboratoryKeys(bytes.fromhex(noise["root"]), ledger, secret)
-        key, key_day = bytes.fromhex(noise["key"]), day_of(noise["day"])
-    except (KeyError, ValueError, TypeError):
-        raise damaged(path) from None
-    return _Unpinned(key, ledger, secret) if key_day is None else ForwardKeys(key_day, key, ledger, secret)
+def _worker_keys(path: Path, stored: KeyFile) -> LaboratoryKeys | ForwardKeys | _Unpinned:
+    """Return the worker's keys of a file; KeyFileError if one is missing or not of the file's kind."""
+    audit, noise, ledger = _needed(path, stored.audit, "audit"), stored.noise, stored.ledger
+    if noise is None:
+        raise _missing(path, "noise")
+    if stored.laboratory != isinstance(noise, RootKey):
+        raise _damaged(path)
+    if isinstance(noise, RootKey):
+        return LaboratoryKeys(bytes.fromhex(noise.root), ledger, audit)
+    key = bytes.fromhex(noise.key)
+    return _Unpinned(key, ledger, audit) if noise.day is None else ForwardKeys(noise.day, key, ledger, audit)

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connectors.keys import key_files
 from connectors.secrets.private_files import locked, read_private, replace_file, write_new
 from connectors.secrets.secret_files import ReloadingSecrets
 from stream.domains import Domain
@@ -87,18 +86,6 @@ def _digests(key: bytes, addresses: Iterable[bytes], logins: Iterable[bytes]) ->
 
 def _digest(key: bytes, subject: bytes) -> bytes:
     return hmac.digest(key, subject, "sha256")[:16]
-
-
-def key_of(path: Path) -> bytes:
-    """Return the opt-out key of a key file; KeyFileError if it has none, or it is damaged."""
-    key = key_files.part_of(path, key_files.read_keys(path), "opt_out")
-    try:
-        octets = bytes.fromhex(key)
-    except (ValueError, TypeError):
-        raise key_files.damaged(path) from None
-    if len(octets) != 32:
-        raise key_files.damaged(path)
-    return octets
 
 
 class OptOutFile(ReloadingSecrets[OptOuts]):

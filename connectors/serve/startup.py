@@ -86,7 +86,8 @@ def check(config: ServeConfig) -> None:
 
     Raises:
         UsageError: an audience is not in the policy; nothing is served; an address that is reachable from other hosts
-            has no tokens, or neither TLS nor a proxy; an open audience receives attributes of single rooms' days.
+            has no tokens, or neither TLS nor a proxy; an audience that anybody is shown is not public, or receives
+            attributes of single rooms' days.
     """
     known = [audience.name for audience in config.policy.audience]
     for name in (*config.audiences, *([config.opened] if config.opened else [])):
@@ -119,16 +120,13 @@ def check(config: ServeConfig) -> None:
 
 
 def _check_open(config: ServeConfig) -> None:
-    """Refuse to show anybody an audience that is not served, or that receives attributes of single rooms' days."""
+    """Refuse to show anybody what is not meant for everybody, by ``--open`` or on the page of rooms."""
     shown = [("--room", name) for name in config.rooms]
     for option, name in [*([] if config.opened is None else [("--open", config.opened)]), *shown]:
         if name not in config.audiences:
             msg = f"{option}: must be an audience that is served, got {name!r}"
             raise UsageError(msg)
-        for release in config.policy.release:
-            if isinstance(release, AttributeRelease) and name in release.audiences:
-                msg = f"{option}: must be an audience of counts only, {name!r} receives attributes ({release.name})"
-                raise UsageError(msg)
+        _check_public(config.policy, option, name)
     for name in config.rooms:
         if not shown_to(config.policy, name):
             msg = f"--room: must be an audience that receives counts of floors or zones, got {name!r}"
@@ -138,6 +136,18 @@ def _check_open(config: ServeConfig) -> None:
     for origin in config.embedders:
         if not _ORIGIN.fullmatch(origin):
             msg = f"--embed: must be an origin such as https://intranet.example.org, got {origin!r}"
+            raise UsageError(msg)
+
+
+def _check_public(policy: Policy, option: str, name: str) -> None:
+    """Refuse an audience that the policy does not make public, or that receives attributes of single rooms' days."""
+    if not any(audience.name == name and audience.public for audience in policy.audience):
+        rule = "must be an audience that the policy makes public ([[audience]] public = true)"
+        msg = f"{option}: {rule}, got {name!r}"
+        raise UsageError(msg)
+    for release in policy.release:
+        if isinstance(release, AttributeRelease) and name in release.audiences:
+            msg = f"{option}: must be an audience of counts only, {name!r} receives attributes ({release.name})"
             raise UsageError(msg)
 
 

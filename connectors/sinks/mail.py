@@ -87,7 +87,7 @@ class Server:
     tls: bool
     username: str | None = None
     password: Callable[[], str] | None = None
-    """Reads the password; it is asked for each connection."""
+    """Reads the password; it is called for each connection."""
     authorities: Path | None = None
 
     def send(self, message: EmailMessage) -> None:
@@ -178,7 +178,7 @@ class Letters:
     def _message(self, subject: str, body: str, identity: str, now: Micros) -> EmailMessage:
         message = EmailMessage()
         message["From"], message["To"] = self.sender, ", ".join(self.recipients)
-        message["Subject"] = " ".join(subject.split())
+        message["Subject"] = subject
         message["Date"] = format_datetime(EPOCH + timedelta(microseconds=now))
         domain = self.sender.rpartition("@")[2].rstrip(">")
         message["Message-ID"] = f"<{hashlib.sha256(identity.encode()).hexdigest()[:40]}@{domain}>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,14 +124,16 @@ class Broker:
     port: int
     tls: bool
     username: str | None = None
-    password: str | None = None
+    password: Callable[[], str] | None = None
+    """Reads the password; it is called for each connection."""
     authorities: Path | None = None
 
     def client(self, prefix: str) -> aiomqtt.Client:
         """Return a client whose last will sets its availability to offline."""
         context = ssl.create_default_context(cafile=self.authorities) if self.tls else None
+        password = None if self.password is None else self.password()
         return aiomqtt.Client(
-            self.host, self.port, username=self.username, password=self.password, tls_context=context,
+            self.host, self.port, username=self.username, password=password, tls_context=context,
             keepalive=KEEP_ALIVE, timeout=10.0, will=aiomqtt.Will(status_topic(prefix), OFFLINE, qos=1, retain=True),
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import structlog
 
 from connectors.keys import key_files
-from connectors.keys.opt_outs import OptOutFile, key_of
+from connectors.keys.opt_outs import OptOutFile
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.secret_files import ReloadingSecrets
@@ -356,7 +356,7 @@ def opt_out_file(policy: PolicyDocument, path: Path | None, key_file: Path) -> O
     if not used:
         msg = "TACET_OPT_OUTS_FILE: must not be set while no site of the policy has opt_out = 'list'"
         raise UsageError(msg)
-    return OptOutFile(path, key_of(key_file))
+    return OptOutFile(path, key_files.opt_out_key(key_file))
 
 
 def refuse_opt_outs(policy: PolicyDocument) -> None:

@@ -28,7 +28,7 @@ async def from_outbox(
     ``whole`` starts at the first record, or at the cursor's settled position; otherwise at the present end.
     """
     if not await offload(has_outbox, store, audience):
-        msg = f"audience {audience}: must be one of this store's, {store} has no outbox of it"
+        msg = f"audience {audience}: must be an audience of this store, but {store} has no outbox for it"
         raise UsageError(msg)
     place = private_topic(audience, release or _EVERY)
     last = last_given(store, audience)

@@ -62,6 +62,9 @@ class Audience(Frozen):
 
     name: Name
     description: str = ""
+    public: StrictBool = Field(default=False, exclude=True)
+    """Whether anybody may be shown what is released to it. Like names, not part of the policy's version: it changes who
+    looks at released values, and neither these nor what they cost."""
 
 
 class Pseudonyms(Frozen):

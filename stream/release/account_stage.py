@@ -33,7 +33,7 @@ from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, WindowCharges
-from stream.release.attribute_stage import ABSENT, attribute_price
+from stream.release.attribute_stage import ABSENT
 from stream.release.budgets import Budgets
 from stream.release.ledger_entries import EntryReader
 from stream.release.state import ReleaseState
@@ -86,7 +86,7 @@ class LedgerCharges:
         if shown is None and event.release_id in self._outcomes:
             shown = ABSENT
         return AttributeCharge(
-            release.name, event.audience, attribute_price(Fraction(event.epsilon), event.denial), reason=reason,
+            release.name, event.audience, Fraction(event.nano, NANO), reason=reason,
             zone=zone, attribute=attribute, day=day, span=self._entries.local_day(entry).span, shown=shown,
             version="" if self.policy.version == account else self.policy.version,
         )  # fmt: skip

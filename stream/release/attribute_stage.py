@@ -48,7 +48,7 @@ ABSENT = "absent"
 
 
 def attribute_price(epsilon: Fraction, reason: str | None) -> Fraction:
-    """Return what one attribute record charges, in the ledger and in the account, streamed or rebuilt.
+    """Return what one attribute record charges, in the ledger and in the streamed account.
 
     The account's odds follow from this price, those of ``policy show`` and ``max_factor`` from epsilon itself.
 

@@ -23,7 +23,8 @@ from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
 from stream.mechanisms.consistency import Tree, leaf_of_zone, site_tree
 from stream.mechanisms.filter.learning import NightlyFilter
 from stream.mechanisms.filter.step import RegimeFilter
-from stream.mechanisms.hierarchy import Hierarchy, Pruning, level_sums
+from stream.mechanisms.hierarchy import Hierarchy, Pruning
+from stream.mechanisms.level_sums import level_sums
 from stream.mechanisms.measured_tree import MeasuredTree, noise_scales
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.registry import mechanism_of

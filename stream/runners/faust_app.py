@@ -20,7 +20,6 @@ Internals of faust-streaming 0.15.3 and mode 0.7.1 (both pinned exactly) that ar
 - ``Recovery._wait``: Faust waits for ``broker_request_timeout``. When that wait times out, mode behaves as if the
   service had been asked to stop: Faust then opens no partition any more, logs nothing, and stays in the group.
 - ``TableManager.recovery``: returns the recovery with that change.
-- ``App._new_transport``: Faust finds its transport by the URL of the broker; here the caller chooses it.
 - ``App._create_directories``: creates nothing on disk, because the snapshot topic holds all state.
 - ``AIOKafkaConsumerThread._create_worker_consumer``: lets the caller change aiokafka's consumer before it starts.
 - ``AIOKafkaConsumerThread._commit``: Faust crashes the app when a commit of the group's offset fails; here that is
@@ -32,11 +31,9 @@ Internals of faust-streaming 0.15.3 and mode 0.7.1 (both pinned exactly) that ar
   offset is delivered, in the order of each partition, and a rebalance ends the delivery. It uses
   ``_wait_next_records``, ``suspend_flow`` and ``flow_active``.
 - ``Consumer.on_buffer_full``: Faust stops fetching a partition whose queue is full; here delivery waits for room.
-- ``Consumer.ack``: Faust collects acknowledged offsets; here the snapshot decides what is acknowledged, so a message
-  only leaves ``_unacked_messages``.
-- ``Consumer._filter_committable_offsets``: the offset committed for the group is the one that a snapshot covers
-  (``_committed_offset`` is the last one committed).
-- ``Consumer._add_gap``: Faust marks missing offsets as acknowledged; here this does nothing.
+- ``Consumer._filter_committable_offsets``: Faust commits what its streams have acknowledged, which here is nothing
+  (``noack``); the offset committed for the group is the one that a snapshot covers (``_committed_offset`` is the last
+  one committed).
 - ``Service._get_tasks`` and ``Service._futures`` (``TaskWatch``): mode does not report a task that ends by itself.
 - ``App.rebalancing``, ``App.rebalancing_count`` and ``Consumer.flow_active`` show whether the first assignment is over
   and messages flow; ``App.crashed`` and ``App.crash_reason`` show a failure inside Faust.
@@ -315,12 +312,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
     def on_buffer_full(self, tp: TP) -> None:
         """Do not pause a partition whose queue is full: delivery waits for room, in order."""
 
-    # --- acknowledgement ----------------------------------------------------------------------------
-
-    def ack(self, message: Any) -> bool:
-        """Forget a message; only offsets that a snapshot covers count as acknowledged."""
-        self._unacked_messages.discard(message)
-        return False
+    # --- the offset of the group ----------------------------------------------------------------------
 
     def _filter_committable_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         covered = {
@@ -329,9 +321,6 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             if task.committed_offset is not None
         }
         return {tp: offset for tp, offset in covered.items() if self._committed_offset[tp] != offset}
-
-    async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
-        """Never count missing offsets as acknowledged."""
 
 
 class StrictTransport(driver.Transport):  # type: ignore[misc]
@@ -375,11 +364,7 @@ class TacetApp(faust.App):  # type: ignore[misc]
     task_manager: TaskManager
     clients: KafkaClients
     source: str
-    transport_type: Callable[[Any, Any], Any]
     BootStrategy = _ConsumerOnly
-
-    def _new_transport(self) -> Any:
-        return self.transport_type(self.conf.broker_consumer, self)
 
     def _create_directories(self) -> None:
         """Create nothing on disk: the snapshot topic holds all state."""
@@ -419,7 +404,8 @@ def create_app(
         agent_supervisor="mode.CrashingSupervisor",
         TableManager=_TableManager,
     )
-    app.task_manager, app.clients, app.source, app.transport_type = task_manager, clients, source, transport
+    app.task_manager, app.clients, app.source = task_manager, clients, source
+    app.transport = transport(app.conf.broker_consumer, app)
     topic = app.topic(source, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
 
     async def engine(stream: Any) -> None:

@@ -13,7 +13,7 @@ from tests.acceptance.command_line import run
 from tests.support.documents import DOCUMENTS
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
-DOCUMENT = DOCUMENTS["docs/attackers.md"]
+DOCUMENT = DOCUMENTS["docs/measurements.md"]
 READ: tuple[dict[str, Any], ...] = (
     {"reads": "counts"},
     {"reads": "ttl", "width": "0.1"},

@@ -182,7 +182,7 @@ def test_people_in_a_real_room_on_days_that_were_held_back() -> None:
 
 @pytest.mark.skipif(not BRNO.exists(), reason=f"no ../shared/data/{BRNO.parent.name} beside the project")
 def test_people_on_other_data() -> None:
-    """The figures of docs/people.md: the halves exchanged, the sniffer at another place, and twelve days alone."""
+    """The table of docs/measurements.md: the halves exchanged, the sniffer at another place, twelve days alone."""
     old, new = halves()
     exchanged, elsewhere = checked(new, old), checked(windows(), windows("2"))
     assert exchanged.error <= exchanged.fixed_error * 2 / 3

@@ -343,7 +343,7 @@ def test_subscribe_after_something_unknown_is_wrong_usage(world: World) -> None:
 def test_subscribe_refuses_a_folder_without_a_store_and_an_audience_that_has_none(world: World, tmp_path: Path) -> None:
     for store, audience, said in (
         (tmp_path, "public", f"{tmp_path}: must be a store made by 'tacet run'"),
-        (world.store, "nosuch", "audience nosuch: must be one of this store's"),
+        (world.store, "nosuch", "audience nosuch: must be an audience of this store"),
     ):
         for more in ((), ("--until-end",)):
             done = tacet("subscribe", "--store", store, "--audience", audience, "--from-start", *more, code=2)

@@ -1,4 +1,4 @@
-"""The tables of the tuning document, recomputed by the commands above them."""
+"""The tables of the most private candidates, recomputed by the commands above them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command_line import run
-from tests.support.documents import DOCUMENTS
+from tests.support.documents import section
 
-BLOCKS = re.findall(r"^```text\n(.*?)^```", DOCUMENTS["docs/tuning.md"], flags=re.MULTILINE | re.DOTALL)
+PAGE = section("docs/measurements.md", "Most private candidates")
+BLOCKS = re.findall(r"^```text\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
 def lines(text: str) -> list[str]:

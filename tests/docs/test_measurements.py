@@ -1,4 +1,4 @@
-"""``make bench`` writes its figures into docs/measurements.md, one section for each benchmark."""
+"""docs/measurements.md: ``make bench`` writes a section for each benchmark, a test recomputes each other one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.benchmarks.__main__ import BENCHMARKS
 from tests.benchmarks.page import update
 from tests.benchmarks.shared import Figure
-from tests.support.documents import DOCUMENTS
+from tests.support.documents import DOCUMENTS, ROOT, section
 
 FAST, SLOW = Figure("a | b", 0.12345, "s", "<= 1"), Figure("rows", 23456, "rows/s", ">= 50,000", met=False, note="CPU")
 
@@ -26,7 +26,10 @@ def test_a_section_is_replaced_and_others_stay(tmp_path: Path) -> None:
     assert before.endswith("\n| a \\| b | 0.123 s | <= 1 |  |\n")
 
 
-def test_the_page_has_sections_of_benchmarks_only() -> None:
-    titles = re.findall(r"^## (.*)$", DOCUMENTS["docs/measurements.md"], flags=re.MULTILINE)
+def test_each_section_belongs_to_a_benchmark_or_names_the_test_that_recomputes_it() -> None:
+    page = "docs/measurements.md"
+    titles = re.findall(r"^## (.*)$", DOCUMENTS[page], flags=re.MULTILINE)
     assert titles
-    assert set(titles) <= {title for title, _ in BENCHMARKS.values()}
+    for title in set(titles) - {title for title, _ in BENCHMARKS.values()}:
+        (path,) = re.findall(r"\ABy `(tests/\S+\.py)`\.", section(page, title).lstrip())
+        assert (ROOT / path).exists()

@@ -66,7 +66,7 @@ def test_every_pin_has_its_hashes_and_nothing_comes_from_elsewhere(lock: str) ->
 def test_every_dependency_of_the_project_is_pinned_where_it_is_installed() -> None:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = document["project"], document["project"]["optional-dependencies"]
-    optional = [each for name in ("frame", "http", "sinks", "plots") for each in extras[name]]
+    optional = [each for name in ("frame", "http", "sinks", "calendars", "plots") for each in extras[name]]
     wanted = {
         RUNTIME: project["dependencies"] + extras["build"],
         "requirements-extras.lock": project["dependencies"] + extras["build"] + optional,

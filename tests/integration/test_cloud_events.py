@@ -59,7 +59,7 @@ async def test_a_record_has_its_headers_and_the_same_value(kafka: Broker, writte
     await consumer.stop()
     for record, output in zip(read, written, strict=True):
         assert record.value == output.value, "what an outbox holds, byte for byte"
-        assert list(record.headers) == headers_of(output.topic, output.id, output.timestamp_ms)
+        assert list(record.headers) == headers_of(output)
         assert dict(record.headers)["ce_id"] == output.id.encode()
         assert record.timestamp == output.timestamp_ms
 
@@ -90,7 +90,7 @@ async def test_a_plain_consumer_reads_them(kafka: Broker, written: list[OutputRe
     for line, output in zip(lines, written, strict=True):
         headers, value = line.split("\t")
         assert value.encode() == output.value
-        expected = headers_of(output.topic, output.id, output.timestamp_ms)
+        expected = headers_of(output)
         assert headers == ",".join(f"{name}={text.decode()}" for name, text in expected)
 
 

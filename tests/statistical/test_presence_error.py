@@ -1,8 +1,9 @@
 """How far counts of devices are from the devices in the building, by what a source tells about people who sit still.
 
-The table of docs/sources.md: one simulated building and its visits, three assumptions about how often a device that
-stays is heard, and four ways to count. Messages go through the connector's core and the engine, as they do in ``tacet
-ingest`` and a worker. Machines are left out. ``python -m tests.statistical.test_presence_error`` prints the table.
+The table of docs/measurements.md: one simulated building and its visits, three assumptions about how often a device
+that stays is heard, and four ways to count. Messages go through the connector's core and the engine, as they do in
+``tacet ingest`` and a worker. Machines are left out. ``python -m tests.statistical.test_presence_error`` prints the
+table.
 
 Everything is fixed, so a run says what the one before said.
 """
@@ -174,7 +175,7 @@ def row(heard: Heard) -> str:
 )
 def test_the_document_has_the_error_of_each_way_to_count(heard: Heard) -> None:
     (shown,) = [
-        line for line in DOCUMENTS["docs/sources.md"].splitlines() if line.startswith(f"| {ASSUMPTIONS[heard]} ")
+        line for line in DOCUMENTS["docs/measurements.md"].splitlines() if line.startswith(f"| {ASSUMPTIONS[heard]} ")
     ]
     figures, measured = (list(map(int, re.findall(r"[-+]?\d+(?= %)", text))) for text in (shown, row(heard)))
     assert len(figures) == 2 * len(WAYS)

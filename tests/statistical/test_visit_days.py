@@ -1,6 +1,6 @@
 """How many device-days have more visits than are counted: simulated ones, an office, and recorded ones.
 
-The figures of docs/privacy.md. Everything is fixed, so a run says what the one before said.
+The figures of docs/measurements.md. Everything is fixed, so a run says what the one before said.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def store(folder: Path, policy: Policy, now: Micros) -> Iterator[Finding]:
         return
     report = describe(snapshot, policy)
     if report["policy_version"] == policy.version:
-        yield fine(STORE, f"continues under this policy ({policy.version}); {waiting} message(s) are not processed yet")
+        yield fine(STORE, f"continues under this policy ({policy.version}); messages not processed yet: {waiting}")
     else:
         current = report["policy_version"]
         yield wrong(
@@ -163,10 +163,11 @@ def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:
     if reached is None:
         yield note(SITE, f"{name}: no source has reported yet")
     elif now - reached > SILENT:
-        behind = (now - reached) // MINUTE
+        late = now - reached
+        behind = f"{late // MINUTE:,} min" if late < 2 * DAY else f"{late // DAY:,} days"
         yield note(
             SITE,
-            f"{name}: has reached {rfc3339(reached)}, {behind:,} min behind the clock: either this store is of a "
+            f"{name}: has reached {rfc3339(reached)}, {behind} behind the clock: either this store is of a "
             "recording, or its run has stopped",
         )
     else:

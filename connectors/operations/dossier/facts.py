@@ -65,6 +65,7 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
         })],
         **_sites(policy),
         "audiences": [_audience(policy, each.name, each.description) for each in policy.audience],
+        "public": [_audience(policy, each.name, each.description) for each in policy.audience if each.public],
         **_counts(promised["counts"]),
         **_budgets(policy, promised["budgets"]),
         **_attributes(policy, promised["attributes"]),

@@ -120,6 +120,7 @@ description = "runs heating, cleaning and rooms"
 [[audience]]
 name = "public"
 description = "anyone"
+public = true
 
 # Everything below is paid by the day: what is published of one device's day, all windows together, is worth so much
 # epsilon and no more, with delta. Less epsilon, more noise. What has been published cannot be taken back.

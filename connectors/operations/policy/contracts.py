@@ -31,11 +31,13 @@ from stream.release.validation import Policy
 from stream.schemas import (
     LEAKAGE,
     METADATA,
+    RECORD_KINDS,
     AttributeRecord,
     AuditEntry,
     CountRecord,
     PeopleRecord,
     ThresholdRecord,
+    event_type,
     private_topic,
 )
 
@@ -458,7 +460,8 @@ def _message(name: str) -> dict[str, Any]:
 
 
 def _event_headers() -> dict[str, Any]:
-    properties = {name: {"type": "string"} for name in _HEADERS}
+    properties: dict[str, dict[str, Any]] = {name: {"type": "string"} for name in _HEADERS}
     properties["ce_id"]["description"] = "release_id: copies of a record have the same"
+    properties["ce_type"]["enum"] = [event_type(kind) for kind in RECORD_KINDS]
     properties["ce_time"]["format"] = "date-time"
     return {"type": "object", "properties": properties, "required": list(_HEADERS)}

@@ -50,7 +50,7 @@ from typing import NamedTuple, Protocol
 from connectors.sources.ingest.addresses import access_point_name, sender
 from connectors.sources.ingest.logins import LoginNames
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Message, Sighting
-from connectors.sources.ingest.state import ADDRESS, BatchKey, IngestState, OpenBatch, RememberedDevice
+from connectors.sources.ingest.state import BatchKey, ClientKey, IngestState, OpenBatch, RememberedDevice
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import base_range
@@ -282,7 +282,7 @@ class Ingest:
     def initial(self, now: Micros, newest: Micros = -1) -> IngestState:
         """Return the state of a connector that starts now: its session is later than ``newest``."""
         grid = now // GRID * GRID
-        seen: dict[str, dict[bytes, RememberedDevice]] = {site: {} for site in self._sites}
+        seen: dict[str, dict[ClientKey, RememberedDevice]] = {site: {} for site in self._sites}
         return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, devices=seen)
 
     def record_running(self, state: IngestState, now: Micros, *, can_receive: bool = True) -> None:
@@ -368,23 +368,23 @@ class Ingest:
         self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
     ) -> Outcome:
         """Process a sighting at a listed access point."""
-        limits, leaves, device = self._sites[place.site], sighting.kind is Kind.LEAVE, sighting.client
+        limits, leaves, client = self._sites[place.site], sighting.kind is Kind.LEAVE, ClientKey(sighting.client)
         if limits.logins is not None:
             login = limits.logins.rules.login(sighting.user_name, sighting.cui)
             if login is None:
                 return self._pass_on(state, (place.site, source), place.radio, sighting, time)
             names = limits.logins.names
-            sighting = sighting._replace(client=device + bytes.fromhex(names.name(login, names.epoch(time))))
+            client = ClientKey(sighting.client, names.name(login, names.epoch(time)))
         if not limits.sessions:
             follow = self._end_stay if leaves else self._record_sighting
         else:
             follow = self._leave if leaves else self._place
-            if not leaves and time < state.latest.get(sighting.client, -1):
+            if not leaves and time < state.latest.get(client, -1):
                 return Outcome(COLLAPSED, None)
         if self._with_sessions and not leaves:
-            self._leave_others(state, device, time, place.site)
-            state.latest[sighting.client] = max(time, state.latest.get(sighting.client, time))
-        return follow(state, source, place, sighting, time)
+            self._leave_others(state, ClientKey(client.address), time, place.site)
+            state.latest[client] = max(time, state.latest.get(client, time))
+        return follow(state, source, place, client, sighting, time)
 
     def _pass_on(
         self, state: IngestState, batch: BatchKey, radio: str, sighting: Sighting, time: Micros
@@ -395,7 +395,7 @@ class Ingest:
         if leaves and not limits.sessions:
             return Outcome(NO_STAY, None)
         if self._with_sessions and not leaves:
-            self._leave_others(state, client, time, site)
+            self._leave_others(state, ClientKey(client), time, site)
         row = Row(limits.names.name(client, limits.names.epoch(time)), LEFT + radio if leaves else radio, time)
         self._add(state, batch, [row], limits.names.day(time))
         if not leaves and is_locally_administered(client):
@@ -415,14 +415,15 @@ class Ingest:
         return self._start + sighting.uptime * TICK_OF_UPTIME
 
     def _record_sighting(
-        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
-    ) -> Outcome:
+        self, state: IngestState, source: str, place: AccessPointEntry, client: ClientKey, sighting: Sighting,
+        time: Micros,
+    ) -> Outcome:  # fmt: skip
         """Keep a sighting, unless it repeats the device's last kept one.
 
         The result for a device depends only on its own sightings and on the clock.
         """
         site, zone, radio = place
-        client, batch, seen, limits = sighting.client, (site, source), state.devices[site], self._sites[site]
+        batch, seen, limits = (site, source), state.devices[site], self._sites[site]
         names = limits.names
         stay = (sighting.session, radio) if sighting.session else None
         last = self._last(state, site, client, time)
@@ -441,55 +442,59 @@ class Ingest:
         return self._accepted[batch]
 
     def _add_placement(
-        self, state: IngestState, batch: BatchKey, client: bytes, radio: str, time: Micros,
+        self, state: IngestState, batch: BatchKey, client: ClientKey, radio: str, time: Micros,
         last: RememberedDevice | None,
     ) -> None:  # fmt: skip
         """Put a device's place into a batch, behind the ends of its earlier pseudonyms."""
         limits = self._sites[batch[0]]
         names, epoch = limits.names, limits.names.epoch(time)
-        rows = [Row(names.name(client[:ADDRESS], epoch), radio, time)]
+        rows = [Row(names.name(client.address, epoch), radio, time)]
         since = None if last is None or time < last.time else last.epoch
         if since != epoch:  # otherwise it has had this pseudonym since then
             rows[:0] = [Row(name, None, time) for name in self._earlier_names(limits, client, time, since)]
-        self._add(state, batch, rows, names.day(time), _login_of(client))
+        self._add(state, batch, rows, names.day(time), client.login)
 
-    def _earlier_names(self, limits: SiteLimits, client: bytes, time: Micros, since: int | None) -> list[str]:
+    def _earlier_names(self, limits: SiteLimits, client: ClientKey, time: Micros, since: int | None) -> list[str]:
         """Return the pseudonyms of earlier epochs that a message has to end; where logins count, their days do."""
-        return [] if limits.logins is not None else limits.names.outlived(client, time, limits.validity, since)
+        if limits.logins is not None:
+            return []
+        return limits.names.outlived(client.address, time, limits.validity, since)
 
-    def _count_device(self, state: IngestState, site: str, client: bytes) -> None:
+    def _count_device(self, state: IngestState, site: str, client: ClientKey) -> None:
         """Count a device that was placed, and suspend its site if that is one too many."""
-        if is_locally_administered(client):
+        if is_locally_administered(client.address):
             state.locally_administered += 1
         if len(state.devices[site]) > self._sites[site].max_devices:
             self._suspend_site(state, site)
 
     def _end_stay(
-        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
-    ) -> Outcome:
+        self, state: IngestState, source: str, place: AccessPointEntry, client: ClientKey, sighting: Sighting,
+        time: Micros,
+    ) -> Outcome:  # fmt: skip
         """End a stay if the device's last sighting belonged to this very stay and source; otherwise end none."""
         site, _, radio = place
-        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.devices[site]
+        batch, limits, seen = (site, source), self._sites[site], state.devices[site]
         last = seen.get(client)
         if last is None or last.stay is None or (last.stay, last.batch) != ((sighting.session, radio), batch):
             return Outcome(NO_STAY, None)
         time, names = max(time, last.time), limits.names
         if time - last.time > limits.validity:
             return Outcome(NO_STAY, None)
-        now = names.name(client[:ADDRESS], names.epoch(time))
+        now = names.name(client.address, names.epoch(time))
         ended = [*self._earlier_names(limits, client, time, last.epoch), now]
-        self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time), _login_of(client))
+        self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time), client.login)
         del seen[client]
         return self._accepted[batch]
 
     # --- sessions
 
     def _place(
-        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
-    ) -> Outcome:
+        self, state: IngestState, source: str, place: AccessPointEntry, client: ClientKey, sighting: Sighting,
+        time: Micros,
+    ) -> Outcome:  # fmt: skip
         """Send where a device is, unless its last message says the same."""
         site, zone, radio = place
-        client, batch, seen, limits = sighting.client, (site, source), state.devices[site], self._sites[site]
+        batch, seen, limits = (site, source), state.devices[site], self._sites[site]
         names = limits.names
         last = self._last(state, site, client, time)
         if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
@@ -510,30 +515,31 @@ class Ingest:
         return self._accepted[batch]
 
     def _leave(
-        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
-    ) -> Outcome:
+        self, state: IngestState, source: str, place: AccessPointEntry, client: ClientKey, sighting: Sighting,
+        time: Micros,
+    ) -> Outcome:  # fmt: skip
         """Send that a device left an access point; the engine knows whether it was the last one."""
         site, _, radio = place
-        self._end(state, (site, source), sighting.client, time, radio)
+        self._end(state, (site, source), client, time, radio)
         return self._accepted[site, source]
 
-    def _end(self, state: IngestState, batch: BatchKey, client: bytes, time: Micros, radio: str) -> None:
+    def _end(self, state: IngestState, batch: BatchKey, client: ClientKey, time: Micros, radio: str) -> None:
         """End a device's stay at an access point under all its names; forget the device if it is there."""
         site, limits = batch[0], self._sites[batch[0]]
         names, last = limits.names, self._last(state, site, client, time)
         since = None if last is None or time < last.time else last.epoch
-        now = names.name(client[:ADDRESS], names.epoch(time))
+        now = names.name(client.address, names.epoch(time))
         ended = [*self._earlier_names(limits, client, time, since), now]
-        self._add(state, batch, [Row(name, LEFT + radio, time) for name in ended], names.day(time), _login_of(client))
+        self._add(state, batch, [Row(name, LEFT + radio, time) for name in ended], names.day(time), client.login)
         if last is not None and last.time <= time and last.radio == radio:
             del state.devices[site][client]
 
-    def _last(self, state: IngestState, site: str, client: bytes, time: Micros) -> RememberedDevice | None:
+    def _last(self, state: IngestState, site: str, client: ClientKey, time: Micros) -> RememberedDevice | None:
         """Return the last message of a device that still counts, whether or not the clock has expired it yet."""
         last = state.devices[site].get(client)
         return None if last is None or time - last.time > self._sites[site].validity else last
 
-    def _leave_others(self, state: IngestState, client: bytes, time: Micros, here: str) -> None:
+    def _leave_others(self, state: IngestState, client: ClientKey, time: Micros, here: str) -> None:
         """End the stays of a device at all sites but the one that has heard it now."""
         for site in self._with_sessions:
             last = state.devices[site].get(client)
@@ -546,16 +552,16 @@ class Ingest:
 
         Only sites that list its source learn of it.
         """
-        told = None
+        told, client = None, ClientKey(sighting.client)
         for site in self._with_sessions:
-            limits, last = self._sites[site], state.devices[site].get(sighting.client)
+            limits, last = self._sites[site], state.devices[site].get(client)
             if sighting.kind is Kind.LEAVE or _refusal(state, source, site, limits, sighting.age) is not None:
                 continue
             time = self._time_of(state, sighting, limits)
             if last is not None and last.time <= time:
                 told = last.batch
-                self._end(state, told, sighting.client, time, last.radio)
-            state.latest[sighting.client] = max(time, state.latest.get(sighting.client, time))
+                self._end(state, told, client, time, last.radio)
+            state.latest[client] = max(time, state.latest.get(client, time))
         return told
 
     def _end_of_server(self, state: IngestState, source: str, sighting: Sighting) -> None:
@@ -672,11 +678,6 @@ class Ingest:
                 rows = Columns.of(rows).with_logins(waiting.logins)
             terms = None if logins is None else logins.terms
             state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch, terms))
-
-
-def _login_of(client: bytes) -> str | None:
-    """Return the login's pseudonym behind a device's address; None if there is none."""
-    return client[ADDRESS:].hex() or None
 
 
 def _cell(time: Micros) -> int:

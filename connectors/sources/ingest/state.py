@@ -15,8 +15,6 @@ from typing import NamedTuple
 from connectors.sources.ingest.sighting import Message
 from stream.records import DAY, MINUTE, Micros, PrivacyDay, Row
 
-ADDRESS = 6
-"""Octets of a radio address."""
 PROBE_GRID: Micros = 1 * MINUTE
 """Sources are probed at multiples of it on the connector's clock."""
 
@@ -74,6 +72,14 @@ BatchKey = tuple[str, str]
 """(site, source)."""
 
 
+class ClientKey(NamedTuple):
+    """By what a message is remembered: the device that it is about, where logins count with its login."""
+
+    address: bytes
+    login: str | None = None
+    """The login's pseudonym."""
+
+
 class RememberedDevice(NamedTuple):
     """The last kept sighting of a device at a site."""
 
@@ -117,14 +123,13 @@ class IngestState:
     ready: list[Message] = field(default_factory=list)
     open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
     sequences: dict[BatchKey, int] = field(default_factory=dict)
-    devices: dict[str, dict[bytes, RememberedDevice]] = field(default_factory=dict)
+    devices: dict[str, dict[ClientKey, RememberedDevice]] = field(default_factory=dict)
     """By site the devices of the last V and of one step of the grid; at most ``max_devices``. Where the site counts
-    logins, of messages with a login only, by the device's address and the login's pseudonym behind it."""
+    logins, of messages with a login only."""
     restarts: dict[tuple[BatchKey, bytes], Micros] = field(default_factory=dict)
     """When an access server of a (site, source) last restarted, while messages from before it may still come."""
-    latest: dict[bytes, Micros] = field(default_factory=dict)
-    """With sessions: the time of the last message that placed a device, while earlier ones may still come; likewise by
-    address and login."""
+    latest: dict[ClientKey, Micros] = field(default_factory=dict)
+    """With sessions: the time of the last message that placed a device, while earlier ones may still come."""
     left_out: dict[tuple[str, bytes], Micros] = field(default_factory=dict)
     """(site, device) whose last login opted out -> start of the day for which that holds."""
     suspended: set[str] = field(default_factory=set)
@@ -161,6 +166,6 @@ def most_unknown(state: IngestState) -> dict[str, int]:
     Only radio addresses are reported: they belong to equipment in the owner's network that the policy lacks. A name is
     free text, and an address that was also seen as a client's may belong to a person's device.
     """
-    clients = {client[:ADDRESS].hex(":") for seen in state.devices.values() for client in seen}
+    clients = {client.address.hex(":") for seen in state.devices.values() for client in seen}
     report = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
     return dict(sorted(report, key=lambda each: (-each[1], each[0]))[:MOST_UNKNOWN])

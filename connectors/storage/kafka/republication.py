@@ -58,7 +58,7 @@ async def put_back(servers: str, records: Iterable[OutputRecord]) -> None:
         for each in records:
             await producer.send_and_wait(
                 each.topic, each.value, key=each.key, partition=partition_of(each.key.decode(), counts[each.topic]),
-                timestamp_ms=each.timestamp_ms, headers=headers_of(each.topic, each.id, each.timestamp_ms),
+                timestamp_ms=each.timestamp_ms, headers=headers_of(each),
             )  # fmt: skip
     finally:
         await close(producer)

@@ -10,7 +10,7 @@ reads those entries too: its own entries must be equal to them.
 
 Private records carry CloudEvents headers (CloudEvents 1.0, Kafka protocol binding, binary mode). The value is the
 record itself, byte for byte as in an outbox; the headers repeat for any consumer what the record says. All of it
-follows from the policy and the clock: the name of a release, its window, its kind.
+follows from the policy and the clock: the name of a release, its window, the kind of its records.
 """
 
 from __future__ import annotations
@@ -49,34 +49,40 @@ from stream.engine.cluster_state import Records
 from stream.engine.ports import FencedError, InterruptedWriteError, Output
 from stream.errors import UsageError
 from stream.records import ReleaseId
-from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT, is_private, rfc3339
+from stream.schemas import (
+    AUDIT,
+    CONTROL,
+    OBSERVATIONS,
+    QUARANTINE,
+    SNAPSHOT,
+    event_type,
+    is_private,
+    parse_record,
+    record_kind,
+    rfc3339,
+)
 
 log = logging.getLogger(__name__)
 
 Headers = list[tuple[str, bytes]]
-TYPES = {False: "tacet.count.v1", True: "tacet.attribute.v1"}
-"""``ce_type`` of a record, by whether the record is an attribute's."""
-_ATTRIBUTE_PARTS = 3
 
 
-def headers_of(topic: str, identity: str, time_ms: int) -> Headers:
+def headers_of(output: Output) -> Headers:
     """Return the headers of a record; none if its topic is not private.
 
-    Args:
-        topic: the topic on which it is published.
-        identity: its release id, which becomes ``ce_id``: copies of a record have the same one.
-        time_ms: end of the window with which it is published.
+    ``ce_id`` is its release id: copies of a record have the same one. ``ce_time`` is the end of the window with which
+    it is published.
     """
-    if not is_private(topic):
+    if not is_private(output.topic):
         return []
-    named = ReleaseId.parse(identity)
+    named = ReleaseId.parse(output.id)
     texts = {
         "content-type": "application/json",
         "ce_specversion": "1.0",
-        "ce_id": identity,
+        "ce_id": output.id,
         "ce_source": f"/tacet/{named.site}",
-        "ce_type": TYPES[named.where.count("/") == _ATTRIBUTE_PARTS - 1],
-        "ce_time": rfc3339(time_ms * 1000),
+        "ce_type": event_type(record_kind(parse_record(output.value))),
+        "ce_time": rfc3339(output.timestamp_ms * 1000),
         "ce_subject": named.release,
     }
     return [(name, text.encode()) for name, text in texts.items()]
@@ -295,7 +301,7 @@ class KafkaWriter:
                         key=output.key,
                         partition=self._partition,
                         timestamp_ms=None if output.topic == QUARANTINE else output.timestamp_ms,
-                        headers=headers_of(output.topic, output.id, output.timestamp_ms),
+                        headers=headers_of(output),
                     )
                 )
         finally:  # also if a later record cannot be sent: each acknowledgement is awaited

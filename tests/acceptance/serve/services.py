@@ -72,6 +72,7 @@ access_points = ["02:00:00:00:0f:01"]
 name = "facilities"
 [[audience]]
 name = "public"
+public = true
 
 [[release]]
 name = "occupancy"

@@ -9,7 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import declared, factors
-from stream.accounting.leakage.guard import may_query, permitted, releasable, worst_factors
+from stream.accounting.leakage.guard import (
+    log_outcome_factors,
+    log_worst_outcomes,
+    may_query,
+    no_evidence,
+    permitted,
+    releasable,
+    value_rows,
+    worst_factors,
+)
 from stream.errors import UsageError
 
 XOR = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
@@ -129,3 +138,34 @@ def test_a_negative_cap_is_refused() -> None:
     ):
         with pytest.raises(UsageError, match="cap"):
             call()
+
+
+LATE = np.array([True, False, False])
+
+
+def test_a_query_that_costs_nothing_shows_no_value() -> None:
+    assert value_rows(LATE, 0.0).tolist() == [[0.0, 0.0, 0.0]]
+    assert value_rows(LATE, 0.5).shape == (3, 3)
+
+
+@pytest.mark.parametrize("joint", [[0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])
+def test_an_attribute_that_is_certain_keeps_its_odds_whatever_is_shown(joint: list[float]) -> None:
+    (factors_of_outcomes,) = log_outcome_factors(np.array(joint), [value_rows(LATE, 0.5)], [LATE])
+    assert factors_of_outcomes[0] == 0.0
+    assert not np.isinf(factors_of_outcomes).any()
+
+
+def test_what_is_not_queried_changes_no_odds() -> None:
+    joint = np.array([[0.2, 0.1], [0.3, 0.4]])
+    sensitive = [np.array([True, False])] * 2
+    asked = log_outcome_factors(joint, [value_rows(sensitive[0], 1.0), no_evidence(sensitive[1])], sensitive)
+    assert asked[0, 0, 0] == pytest.approx(1.0), "withheld: e^epsilon on its own odds"
+    assert asked[0, 1, 0] == -math.inf, "shown: certainly not sensitive"
+    neither = log_outcome_factors(joint, [no_evidence(mask) for mask in sensitive], sensitive)
+    assert neither.ravel().tolist() == pytest.approx([0.0, 0.0], abs=1e-12)
+
+
+def test_evidence_that_contradicts_a_model_has_no_bound() -> None:
+    joint, never = np.array([0.4, 0.3, 0.3]), np.full((1, 3), -np.inf)
+    assert log_worst_outcomes(joint, [never], [LATE]).tolist() == [math.inf]
+    assert log_worst_outcomes(joint, [value_rows(LATE, 0.5)], [LATE]).tolist() == pytest.approx([0.5])

@@ -233,6 +233,8 @@ def test_a_group_of_one_or_without_correlation_pays_epsilon() -> None:
         (([], 1.0, 1), "domains"),
         (([BINARY], [0.5, 0.5], 0), "scale"),
         (([BINARY], [0.5, 0.5], 1, [1, 2]), "weights"),
+        (([[0]] * 13, 1, 1), "domains must be of 1 to 12 tuples, got 13"),
+        (([[0, 1e10], BINARY], [[0.25] * 2] * 2, 1), r"domains\[1\] must be values that differ, times their weight"),
     ],
 )
 def test_a_malformed_model_names_its_entry(arguments: tuple[Any, ...], entry: str) -> None:
@@ -247,8 +249,16 @@ def test_a_malformed_model_names_its_entry(arguments: tuple[Any, ...], entry: st
         ([[1, 2], [2, 1]], "semidefinite"),
         ([[1, 2]], "covariance"),
         ([], "covariance"),
+        ([[0] * 17] * 17, "covariance must be of 1 to 16 tuples, got 17"),
+        ([[-1]], "semidefinite"),
+        ([[0, 0.1], [0.1, 1]], r"covariance\[0\]\[1\] must be at most 0"),
     ],
 )
 def test_a_malformed_covariance_names_its_entry(covariance: list[Any], entry: str) -> None:
     with pytest.raises(UsageError, match=entry):
         gaussian_leakages(covariance, 1, 1)
+
+
+def test_a_tuple_that_is_certain_leaks_nothing_of_the_others() -> None:
+    alone = {(each.target, each.knows): each.leakage for each in gaussian_leakages([[0, 0], [0, 1]], 1, 1)}
+    assert alone == {(0, ()): 0.0, (0, (1,)): 0.0, (1, ()): 1.0, (1, (0,)): 1.0}

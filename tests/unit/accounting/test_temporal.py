@@ -149,6 +149,10 @@ def test_small_epsilons_keep_their_digits(epsilon: float) -> None:
     assert supremum(carry, epsilon) == pytest.approx(5 * epsilon, rel=max(1e-12, 20 * epsilon))
 
 
+def test_without_knowledge_nothing_is_carried() -> None:
+    assert loss(None)(1.0) == 0.0
+
+
 def test_epsilons_beyond_the_doubles_of_e_to_the_epsilon_are_told_apart() -> None:
     """A column that only one row has, with probability q, carries alpha + ln q however large alpha is."""
     carry = loss(ABSORBING)

@@ -13,6 +13,7 @@ from connectors.documents.month import Band, Month, MonthReader, extreme, rooms
 from connectors.documents.report import Report, month_report, report_languages
 from connectors.documents.template import as_text, statements
 from stream.records import HOUR, MINUTE, Micros
+from tests.support.hostile_names import HOSTILE_NAMES, as_shown
 from tests.support.released_months import SITE, bodies, office_day, starts
 
 MARCH = Month(2026, 3)
@@ -145,6 +146,24 @@ def test_names_are_shown_as_they_are() -> None:
     page = month_report(read(bodies(MARCH, BUSY), site=SITE | {"zones": zones, "name": hostile}), "facilities").page
     assert "<img" not in page
     assert "&lt;img src=x&gt; | **b**" in page
+
+
+@pytest.fixture(scope="module")
+def a_month() -> MonthReader:
+    return read(bodies(MARCH, BUSY))
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_room_of_any_name_has_its_row_and_begins_nothing(a_month: MonthReader, name: str) -> None:
+    a_month.site = SITE | {"name": name, "zones": [zone | {"metadata": {"name": name}} for zone in SITE["zones"]]}
+    report = month_report(a_month, "facilities")
+    shown = as_shown(name).replace("⟦", "(").replace("⟧", ")")
+    assert f"| {shown} | 60 |" in as_text(report.markdown)
+    assert f"| {shown} | 40 |" in as_text(report.markdown)
+    assert report.title == f"{as_shown(name)}, March 2026"
+    assert report.page.count("<svg") == 2
+    assert not re.search("<script|<img|<a ", report.page)
+    report.page.encode()
 
 
 def test_the_share_of_quiet_rooms_can_be_chosen() -> None:

@@ -10,12 +10,14 @@ import pytest
 from connectors.documents.page import printable
 from connectors.documents.template import Row, Template, escaped, outdated, places_to_fill, statements, unnamed
 from stream.errors import DataError
+from tests.support.hostile_names import HOSTILE_NAMES, as_shown
 
 HEAD = {"language": "en", "title": "A title", "notice": 'Draft, "no" advice'}
 LINES = ("# Title", "[rooms.size] * {name} holds {people}.", "[!rooms] * None.", "[?rooms] Some.", "⟦who⟧ acts")
 HOSTILE = [
     '<script>alert("1")</script>', "[x](javascript:alert(1))", "**bold**", "a | b", "<!-- rooms.size/b -->",
     "&lt;b&gt;", "`code`", "![i](http://x/y)", "$x$", "~~gone~~", "\\*", "# head", "a\nb\tc", "⟦me⟧",
+    *HOSTILE_NAMES,
 ]  # fmt: skip
 
 
@@ -70,7 +72,7 @@ def test_a_field_that_is_missing_is_an_error() -> None:
 def test_a_value_is_shown_as_it_is(value: str) -> None:
     page = _Parts(printable(Template(HEAD, ("[rooms.size] {name} holds {people}.",)).fill(rooms(a=value)), HEAD))
     assert page.tags == ["p"]
-    assert page.text.strip() == f"a holds {' '.join(value.replace('⟦', '(').replace('⟧', ')').split())}."
+    assert page.text.strip() == f"a holds {as_shown(value).replace('⟦', '(').replace('⟧', ')')}."
 
 
 def test_a_value_forges_no_statement() -> None:

@@ -24,7 +24,7 @@ def private(seen: list[Seen]) -> list[OutputRecord]:
 def test_headers_say_what_the_record_says() -> None:
     kinds = set()
     for each in private(CROWD):
-        record, headers = parse_record(each.value), headers_of(each.topic, each.id, each.timestamp_ms)
+        record, headers = parse_record(each.value), headers_of(each)
         read = {name: value.decode() for name, value in headers}
         assert list(read) == [
             "content-type", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject",
@@ -42,12 +42,13 @@ def test_headers_say_what_the_record_says() -> None:
 @pytest.mark.parametrize("topic", [AUDIT, LEAKAGE, QUARANTINE, SNAPSHOT, "tacet.occupancy.v1"])
 def test_only_private_records_have_them(topic: str) -> None:
     assert topic in topic_names(POLICY) or topic.endswith("occupancy.v1")
-    assert headers_of(topic, "7", 0) == []
+    assert headers_of(OutputRecord(topic, b"dbh", b"{}", 0, True, "7")) == []
 
 
 def test_revised_values_are_an_event_of_the_window_with_which_they_come() -> None:
     identity = "dbh/occupancy-revised/public/2026-03-02T00:05:00Z/1h"
-    headers = dict(headers_of("tacet.private.public.occupancy-revised.v1", identity, 1_772_416_800_000))
+    topic, value = "tacet.private.public.occupancy-revised.v1", b'{"v":1,"revises":"dbh/occupancy"}'
+    headers = dict(headers_of(OutputRecord(topic, b"dbh", value, 1_772_416_800_000, True, identity)))
     assert headers["ce_id"].decode() == identity
     assert headers["ce_time"] == b"2026-03-02T02:00:00Z"
     assert headers["ce_type"] == b"tacet.count.v1"
@@ -56,7 +57,7 @@ def test_revised_values_are_an_event_of_the_window_with_which_they_come() -> Non
 def test_headers_have_no_shape_that_depends_on_people() -> None:
     """A full building and one that two people have crossed, over the same time: the same headers, byte for byte."""
     full, empty = (
-        [(each.topic, each.timestamp_ms, headers_of(each.topic, each.id, each.timestamp_ms)) for each in private(seen)]
+        [(each.topic, each.timestamp_ms, headers_of(each)) for each in private(seen)]
         for seen in (CROWD, [CROWD[0], CROWD[-1]])
     )
     assert len(full) > 500
@@ -67,6 +68,6 @@ def test_headers_of_a_release_and_audience_are_of_one_size() -> None:
     sizes: dict[tuple[str, int], set[int]] = {}
     for each in private(CROWD):
         zones = len(ReleaseId.parse(each.id).where)  # of attributes the zone's name is in it
-        headers = headers_of(each.topic, each.id, each.timestamp_ms)
+        headers = headers_of(each)
         sizes.setdefault((each.topic, zones), set()).add(sum(len(name) + len(value) for name, value in headers))
     assert all(len(found) == 1 for found in sizes.values())

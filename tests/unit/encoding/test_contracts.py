@@ -34,7 +34,7 @@ from stream.records import HOUR, OccupancyWindow, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
-from stream.schemas import AUDIT, LEAKAGE, METADATA
+from stream.schemas import AUDIT, LEAKAGE, METADATA, RECORD_KINDS, event_type, record_kind
 from tests.support.people_models import model_of, small_policy, with_people
 from tests.support.small_building import (
     ACCESS_POINTS,
@@ -127,6 +127,13 @@ def day_accounts() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def made() -> dict[str, list[dict[str, Any]]]:
     return records()
+
+
+@pytest.mark.parametrize("kind", RECORD_KINDS)
+def test_the_kind_of_a_record_is_that_of_its_schema(made: dict[str, list[dict[str, Any]]], kind: str) -> None:
+    assert {record_kind(body) for body in made[f"{kind}-record"]} == {kind}
+    schema = asyncapi(building())["components"]["messageTraits"]["cloudEvent"]["headers"]
+    assert event_type(kind) in schema["properties"]["ce_type"]["enum"]
 
 
 # --- schemas ------------------------------------------------------------------------------------------

@@ -385,7 +385,7 @@ def test_the_connector_forgets_a_device_after_its_validity_even_when_nobody_move
     c = Connector()
     c.hear(NOON)
     c.poll(NOON + 10 * MINUTE)
-    assert ANNE in c.state.devices["dbh"]
+    assert [client.address for client in c.state.devices["dbh"]] == [ANNE]
     c.poll(NOON + 10 * MINUTE + 2 * GRID)
     assert not c.state.devices["dbh"]
 

@@ -184,11 +184,33 @@ def test_a_damaged_pseudonym_key_is_refused(tmp_path: Path, production: Path) ->
         key_files.pseudonym_key(production)
 
 
+@pytest.mark.parametrize("part", ["pseudonym", "opt_out", "audit"])
+def test_a_key_that_is_cut_off_is_damaged(production: Path, part: str) -> None:
+    document = json.loads(production.read_text())
+    production.write_text(json.dumps(document | {part: document[part][:-2]}))
+    with pytest.raises(KeyFileError, match="a part of it is damaged") as caught:
+        key_files.FileKeys(production)
+    assert document[part][:-2] not in str(caught.value)
+
+
+def test_a_file_is_rewritten_with_the_fields_that_it_had_in_their_order(tmp_path: Path) -> None:
+    for part in ("whole", "ingest", "worker"):
+        path = tmp_path / part
+        if part == "whole":
+            key_files.create(path, laboratory=False, first_day=20_000)
+        else:
+            key_files.export(tmp_path / "whole", part, path)  # type: ignore[arg-type]
+        before = path.read_text()
+        key_files.bind(path, "one")
+        assert path.read_text() == before.strip().replace('"store": null', '"store": "one"')
+
+
 def test_no_key_shows_itself(production: Path, laboratory: Path) -> None:
     unpinned, lab, pinned = (key_files.FileKeys(path) for path in (production, laboratory, production))
     pinned.noise_key(20_000)
     for keys in (unpinned, lab, pinned):
-        report = f"{keys!r} {keys.keys!r} {keys.keys!s}"
+        stored = key_files.read_keys(keys.path)
+        report = f"{keys!r} {keys.keys!r} {keys.keys!s} {stored!r} {stored!s}"
         for path in (production, laboratory):
             document = json.loads(path.read_text())
             for secret in (document["audit"], *map(str, document["noise"].values())):

@@ -149,17 +149,17 @@ def test_an_ingest_gets_the_opt_out_key_and_a_worker_does_not(tmp_path: Path) ->
     key_files.create(whole, laboratory=False, first_day=20_000)
     key_files.export(whole, "ingest", of_ingest)
     key_files.export(whole, "worker", of_worker)
-    assert opt_outs.key_of(whole) == opt_outs.key_of(of_ingest)
+    assert key_files.opt_out_key(whole) == key_files.opt_out_key(of_ingest)
     with pytest.raises(KeyFileError, match="must hold the opt_out key"):
-        opt_outs.key_of(of_worker)
+        key_files.opt_out_key(of_worker)
 
 
 def test_a_new_key_file_can_take_over_the_list_of_an_earlier_one(path: Path, tmp_path: Path) -> None:
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     key_files.create(first, laboratory=False)
-    key_files.create(second, laboratory=False, opt_out=opt_outs.key_of(first))
+    key_files.create(second, laboratory=False, opt_out=key_files.opt_out_key(first))
     key_files.create(third, laboratory=False)
-    assert opt_outs.key_of(second) == opt_outs.key_of(first) != opt_outs.key_of(third)
+    assert key_files.opt_out_key(second) == key_files.opt_out_key(first) != key_files.opt_out_key(third)
 
 
 @pytest.mark.parametrize("key", ["zz", 7, "00" * 31])
@@ -168,7 +168,7 @@ def test_a_damaged_opt_out_key_is_refused(tmp_path: Path, key: object) -> None:
     key_files.create(path, laboratory=True)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"opt_out": key}))
     with pytest.raises(KeyFileError, match="a part of it is damaged"):
-        opt_outs.key_of(path)
+        key_files.opt_out_key(path)
 
 
 # --- the verb, and which ingests need a file ------------------------------------------------------------
@@ -189,19 +189,19 @@ def test_addresses_come_from_standard_input_and_the_answer_tells_nothing(key_fil
     answers = [run_verb(tmp_path, "add", "3C-00-00-00-00-01\n\n3c00.0000.0002\n") for _ in range(2)]
     assert [answer.exit_code for answer in answers] == [0, 0]
     assert answers[0].output == answers[1].output == "added: takes effect with the next day\n"
-    file = OptOutFile(tmp_path / "list", opt_outs.key_of(key_file))
+    file = OptOutFile(tmp_path / "list", key_files.opt_out_key(key_file))
     tomorrow = (wall_clock() // DAY + 1) * DAY
     assert file.leaves_out(ANNE, tomorrow)
     assert file.leaves_out(BERT, tomorrow)
     known, unknown = (run_verb(tmp_path, "remove", text) for text in ("3c:00:00:00:00:01", "3c:00:00:00:00:09"))
     assert known.output == unknown.output == "removed: takes effect with the next day\n"
-    assert not OptOutFile(tmp_path / "list", opt_outs.key_of(key_file)).leaves_out(ANNE, tomorrow)
+    assert not OptOutFile(tmp_path / "list", key_files.opt_out_key(key_file)).leaves_out(ANNE, tomorrow)
 
 
 def test_the_environment_names_the_file_and_a_randomised_address_is_warned_of(key_file: Path, tmp_path: Path) -> None:
     answer = run_verb(tmp_path, "add", "3e:00:00:00:00:01", TACET_OPT_OUTS_FILE=str(tmp_path / "list"))
     assert "lapses when the device changes it" in answer.output
-    assert OptOutFile(tmp_path / "list", opt_outs.key_of(key_file))
+    assert OptOutFile(tmp_path / "list", key_files.opt_out_key(key_file))
 
 
 @pytest.mark.parametrize("text", ["nobody", "01:00:5e:00:00:01", "00:00:00:00:00:00", "", "\n"])
@@ -223,7 +223,7 @@ def test_a_site_with_a_list_needs_a_file_and_a_file_needs_such_a_site(key_file: 
         opt_out_file(plain, path, key_file)
     with pytest.raises(KeyFileError, match="under the opt-out key of this key file"):
         opt_out_file(listed, path, key_file)
-    opt_outs.add(path.with_name("list"), opt_outs.key_of(key_file), [ANNE], NOON)
+    opt_outs.add(path.with_name("list"), key_files.opt_out_key(key_file), [ANNE], NOON)
     assert opt_out_file(listed, path.with_name("list"), key_file) is not None
     refuse_opt_outs(plain)
     with pytest.raises(UsageError, match="must have opt_out = 'none' to release a recording"):

@@ -14,6 +14,7 @@ from stream.mechanisms.consistency import (
     downward_pass,
     gather,
     integer_estimates,
+    leaf_of_zone,
     site_tree,
 )
 from stream.mechanisms.exact import Floats
@@ -211,3 +212,10 @@ def test_bytes_do_not_depend_on_the_machine() -> None:
     z, s = (np.array([rng.uniform(0.1, 9) for _ in range(999)]) for _ in "zs")
     digest.update(_spread(5000, z, s).astype("<f8").tobytes())
     assert digest.hexdigest() == "e5a88fa8401219289cee8ee0c83dec7f8ee9d52a419c505125ef3032e0b90979"
+
+
+@pytest.mark.parametrize(
+    ("levels", "leaves"), [(("zone", "floor"), [0, 1, 2]), (("floor",), [1, 0, 1]), (("building",), [0, 0, 0])]
+)
+def test_a_zone_counts_at_the_leaf_of_its_lowest_level(levels: tuple[str, ...], leaves: list[int]) -> None:
+    assert leaf_of_zone(["up", "down", "up"], levels).tolist() == leaves

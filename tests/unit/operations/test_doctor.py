@@ -232,7 +232,7 @@ def test_what_the_run_of_a_store_drops_is_wrong(installed: Path, tmp_path: Path)
     reported = " ".join(done.output.split())
     assert done.exit_code == 1, reported
     assert "7 bad community: the community is not in the file" in reported
-    assert "1 problem(s)" in reported
+    assert "problems: 1" in reported
 
 
 @pytest.mark.usefixtures("machine_is_fine")
@@ -260,7 +260,7 @@ def test_of_a_run_whose_drops_are_not_known_it_is_not_said_that_nothing_is_wrong
     assert done.exit_code == 0, text
     assert told in text
     assert "nothing is wrong" not in text
-    assert "note(s) to read" in text
+    assert "notes to read: " in text
 
 
 # --- what comes in ------------------------------------------------------------------------------------

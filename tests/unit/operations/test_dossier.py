@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.dossier import dossier
-from connectors.documents.template import outdated, statements, unnamed
+from connectors.documents.page import printable
+from connectors.documents.template import as_text, outdated, places_to_fill, statements, unnamed
 from connectors.operations.dossier.facts import Installation, dossier_languages, dossier_template, facts
 from connectors.operations.policy.promises import promises
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
 from tests.support.day_policies import day_release, day_site
+from tests.support.hostile_names import HOSTILE_NAMES, as_shown
 from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
 
 TEXT = policy_text(COUNTS + ATTRIBUTES)
@@ -118,6 +121,21 @@ def test_what_a_policy_says_is_escaped() -> None:
     document = made(TEXT.replace("[site.dbh]\n", f"[site.dbh]\nname = '{hostile}'\n"))
     assert not re.search(r"(?<!\\)<img", document)
     assert r"\<img src=x onerror=alert\(1\)\> \*\*x\*\* \| y" in document
+
+
+def test_no_name_or_description_is_markup_or_a_statement() -> None:
+    """Name of the site, and description of an audience: of each the document has the same statements and parts."""
+    plain = made()
+    tags = re.compile(r"<(/?[a-z0-9]+)")
+    for name in HOSTILE_NAMES[:-1]:  # the last one is no text of TOML
+        text = TEXT.replace("[site.dbh]\n", f"[site.dbh]\nname = {json.dumps(name)}\n")
+        document = made(text.replace("[[audience]]\n", f"[[audience]]\ndescription = {json.dumps(name)}\n", 1))
+        assert statements(document).keys() == statements(plain).keys(), name
+        assert places_to_fill(document) == places_to_fill(plain), name
+        head = dossier_template("en").head
+        assert tags.findall(printable(document, head)) == tags.findall(printable(plain, head)), name
+        shown = as_shown(name).replace("⟦", "(").replace("⟧", ")")
+        assert as_text(document).count(shown) >= 2, name
 
 
 @pytest.mark.parametrize("language", [each for each in dossier_languages() if each != "en"])

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from connectors.lab.simulation.policy import policy_text as simulated_policy
-from stream.errors import DataError
+from stream.errors import DataError, PolicyError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.policy.attributes import AttributeRelease
 from stream.policy.document import PolicyDocument, parse
 from stream.release.validation import load_policy
 from tests.support.day_policies import day_release, day_site, shared
-from tests.support.small_building import policy_text
+from tests.support.small_building import outputs_of, people, policy_text
 
 SMALL = """
 [site.dbh]
@@ -68,6 +68,7 @@ def test_the_document_writes_out_every_default() -> None:
     assert policy.document().decode() == DOCUMENT.replace("VERSION", policy.version)
 
 
+AUDIENCE = "[[audience]]\npublic = "
 DAYS = day_site()
 BY_DAY = day_release("by-day", "filter", more=shared(floor="0.5", building="0.5"))
 
@@ -91,6 +92,23 @@ def test_a_policy_is_the_same_when_read_back_from_its_document(text: Any) -> Non
     assert again == policy
     assert again.version == policy.version
     assert again.document() == policy.document()
+
+
+def test_a_public_audience_changes_neither_version_nor_document_nor_a_released_byte() -> None:
+    before = policy_text()
+    plain, public = (load_policy(text) for text in (before, before.replace("[[audience]]", f"{AUDIENCE}true", 1)))
+    assert [audience.public for audience in (plain.audience[0], public.audience[0])] == [False, True]
+    assert (public.version, public.document()) == (plain.version, plain.document())
+    seen = people(hours=1)
+    published = outputs_of(plain, seen)
+    assert published
+    assert outputs_of(public, seen) == published
+
+
+@pytest.mark.parametrize("value", ['"yes"', "1"])
+def test_public_is_true_or_false(value: str) -> None:
+    with pytest.raises(PolicyError, match=r"audience.*public"):
+        parse(policy_text().replace("[[audience]]", f"{AUDIENCE}{value}", 1))
 
 
 def test_the_order_of_attributes_survives() -> None:

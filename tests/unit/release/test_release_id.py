@@ -27,6 +27,10 @@ def test_what_is_no_release_id_is_refused(text: str) -> None:
         ReleaseId.parse(text)
 
 
+def test_an_attribute_is_written_by_day_zone_and_name() -> None:
+    assert str(ReleaseId.parse(DAY).attribute) == "2026-03-02/2065/arrival"
+
+
 def test_a_window_is_no_attribute() -> None:
     with pytest.raises(DataError, match="day/zone/attribute"):
         ReleaseId.parse(WINDOW).attribute  # noqa: B018

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from connectors.http.limits import Names
-from connectors.serve.access import Access, TokenFile, audience_role, room_role
+from connectors.serve.access import PREFIX, Access, TokenFile, audience_role, digest_of, room_role
 from connectors.serve.app import application
 from connectors.serve.event_streams import Streams
 from connectors.serve.history.local_clock import SiteClock
@@ -51,15 +51,19 @@ capacity = 1
 access_points = ["02:00:00:00:0e:03"]
 [[audience]]
 name = "public"
+public = true
 [[audience]]
 name = "staff"
+public = true
+[[audience]]
+name = "desk"
 [[release]]
 name = "occupancy"
 query = "count"
 mechanism = "laplace"
 zones = { kind = ["hall", "room"] }
 levels = ["zone", "floor", "building"]
-epsilon = { public = "1", staff = "1" }
+epsilon = { public = "1", staff = "1", desk = "1" }
 [[release]]
 name = "days"
 query = "attributes"
@@ -215,6 +219,36 @@ async def test_a_screens_token_is_revoked_and_expires(ground: Ground) -> None:
     assert (await ground.get(path, ground.screen)).status_code == 401
 
 
+def changed(secret: str) -> list[str]:
+    """Return what somebody may make of a link's token by hand."""
+    middle = len(secret) // 2
+    other = "A" if secret[middle] != "A" else "B"
+    return [
+        f"{secret[:middle]}{other}{secret[middle + 1:]}", secret[:-1], f"{secret}A", secret.upper(),
+        secret[len(PREFIX):], PREFIX, digest_of(secret), f"{secret}&expires=2099-01-01T00:00:00Z", "é",
+    ]  # fmt: skip
+
+
+async def test_a_forged_link_opens_nothing(ground: Ground) -> None:
+    for forged in changed(ground.screen):
+        headers = {b"authorization": f"Bearer {forged}".encode()}
+        response = await ground.client.get("/api/v1/room?audience=public", headers=headers)
+        assert response.status_code in {400, 401}, forged
+    for query in ("audience=staff", "audience=desk", "audience=nobody", "audience=public&site=west", "site=east"):
+        response = await ground.get(f"/api/v1/room?{query}", ground.screen)
+        assert response.status_code in {400, 403, 404, 422}, query
+
+
+async def test_a_links_expiry_is_in_the_services_file_not_in_the_link(ground: Ground) -> None:
+    short = ground.tokens.add("open-day", [room_role("public")], NOON + 2 * TICK)
+    path = "/api/v1/room?audience=public"
+    assert (await ground.get(path, short)).status_code == 200
+    assert (await ground.get(f"{path}&expires=2099-01-01T00:00:00Z", short)).status_code == 422
+    ground.clock.now = NOON + 2 * TICK
+    assert (await ground.get(path, short)).status_code == 401
+    assert (await ground.get(path, ground.screen)).status_code == 200
+
+
 async def test_readers_see_it_too_and_nobody_without_a_token(ground: Ground) -> None:
     path = "/api/v1/room?audience=public"
     assert (await ground.get(path, ground.reader)).status_code == 200
@@ -242,7 +276,10 @@ async def test_without_a_list_nobody_embeds_it(ground: Ground) -> None:
     ("options", "rule"),
     [
         ({"rooms": ("staff",)}, "counts only"),
+        ({"opened": "staff"}, "counts only"),
         ({"rooms": ("nobody",)}, "served"),
+        ({"rooms": ("desk",)}, r"--room: must be an audience that the policy makes public .*public = true.*'desk'"),
+        ({"opened": "desk"}, r"--open: must be an audience that the policy makes public .*public = true.*'desk'"),
         ({"rooms": ("public",), "embedders": ("https://*.example.org",)}, "origin"),
         ({"rooms": ("public",), "embedders": ("https://a.org/path",)}, "origin"),
         ({"rooms": ("public",), "embedders": ("http://a.org",)}, "origin"),
@@ -252,7 +289,7 @@ async def test_without_a_list_nobody_embeds_it(ground: Ground) -> None:
 )
 def test_what_the_service_shows_is_checked(options: dict[str, Any], rule: str) -> None:
     with pytest.raises(UsageError, match=rule):
-        check(ServeConfig(POLICY, ("public", "staff"), Path("store"), **options))
+        check(ServeConfig(POLICY, ("public", "staff", "desk"), Path("store"), **options))
 
 
 def test_a_right_configuration_is_served() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator
+from email import message_from_bytes
 from email.message import EmailMessage
+from email.policy import default
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from stream.errors import UsageError
 from stream.records import HOUR, MINUTE, Micros
 from stream.schemas import parse_time
 from stream.settings import Settings
+from tests.support.hostile_names import HOSTILE_NAMES, as_shown
 from tests.support.mail_server import MailServer, certificate
 from tests.support.released_store import NOON, count, give
 
@@ -181,15 +184,27 @@ async def test_the_report_of_a_month_comes_once_a_day_after_its_end() -> None:
     assert (page.get_filename(), page.get_content_type()) == ("dbh-2026-03.html", "text/html")
 
 
-async def test_names_begin_no_header() -> None:
-    hostile = SITES["dbh"]["zones"][0] | {"metadata": {"name": "x\nBcc: thief@example.org"}}
-    letters = Letters("tacet@example.org", DESK, {"dbh": SITES["dbh"] | {"zones": [hostile]}})
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+async def test_a_name_begins_no_header_and_is_shown_without_what_cannot_be_printed(name: str) -> None:
+    named = SITES["dbh"]["zones"][0] | {"metadata": {"name": name}}
+    letters = Letters("tacet@example.org", DESK, {"dbh": SITES["dbh"] | {"name": name, "zones": [named]}})
     sent: list[EmailMessage] = []
-    mails = MailSink(sent.append, letters, {}, now=Clock(), trigger=Trigger("crossing", 50))
+    mails = MailSink(sent.append, letters, {}, now=(clock := Clock()), trigger=Trigger("crossing", 50),
+                     silent_after=30 * MINUTE)  # fmt: skip
     for number, value in enumerate((20, 60), 1):
         await mails.deliver(count(number, {"2011": value}))
-    assert sent[0]["Bcc"] is None
-    assert sent[0]["Subject"] == "x Bcc: thief@example.org: above 50 devices"
+    clock.now = NOON + 2 * HOUR
+    await mails.check()
+    shown = as_shown(name)
+    for message, subject in zip(
+        sent, (f"{shown}: above 50 devices", f"{shown}: no figures since 2026-03-02 13:10"), strict=True
+    ):
+        read = message_from_bytes(message.as_bytes(), policy=default)
+        assert read["Subject"] == subject
+        assert read["Bcc"] is None
+        text = read.get_content()
+        assert shown.replace("⟦", "(").replace("⟧", ")") in text
+        assert all(sign.isprintable() for sign in text.replace("\n", ""))
 
 
 # On the wire.

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.base import CountMechanism, Ratio, Values
-from stream.mechanisms.hierarchy import LevelSums, level_half_width, level_sums, shared_out
 from stream.mechanisms.laplace import Laplace
+from stream.mechanisms.level_sums import LevelSums, level_half_width, level_sums, shared_out
 from stream.mechanisms.noise_parameters import laplace_noise
 from stream.mechanisms.pegasus import Pegasus
 from stream.mechanisms.wevent import Uniform

@@ -1,0 +1,1 @@
+"""iCalendar files: when something takes place, and where; nothing else of an event is kept."""
