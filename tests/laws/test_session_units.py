@@ -126,9 +126,9 @@ def test_a_devices_utc_day_attains_what_is_printed_for_it() -> None:
 
 
 def test_a_devices_day_that_another_devices_day_replaces_attains_twice_as_many() -> None:
-    """Both were there the evening before, and either is there all day long in one of the two worlds."""
+    """Both were there the evening before, in two zones, and either is there all day long in one of the two worlds."""
     policy = sessions()
-    evenings = [Word(BEGINS - 1, "a", client=client) for client in (ANNE, BEN)]
+    evenings = [Word(BEGINS - 1, zone, client=client) for zone, client in (("a", ANNE), ("d", BEN))]
     here, there = (
         [*evenings, *(Word(BEGINS + at, zone, client=client) for at in (*range(0, DAY, 2 * HOUR), DAY - 1))]
         for zone, client in (("b", ANNE), ("c", BEN))
