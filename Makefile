@@ -53,6 +53,8 @@ nightly: $(READY)  ## Run long checks: fuzzing, the long storm, every mutant, lo
 	$(PYTHON) -m tests.acceptance.serve.test_serve_fuzz 20000
 	$(PYTHON) -m pytest tests/acceptance/test_compose_up.py
 	$(PYTHON) -m pytest -m long
+	$(PYTHON) -m tests.simulation --level port --seed 1000 --runs 6000
+	$(PYTHON) -m tests.simulation --level wire --seed 1000 --runs 1800
 	$(MAKE) storm
 	$(MAKE) mutants MUTANTS=
 	$(MAKE) pinned

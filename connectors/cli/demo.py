@@ -45,7 +45,7 @@ from stream.lab.simulator.radio import Heard
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
 from stream.records import DAY, MINUTE, SECOND, Micros
-from stream.release.count_plan import ByLevel, CountPlan, by_level
+from stream.release.count_plan import ByLevel, by_level, count_plan
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
 
@@ -128,7 +128,7 @@ Exact = dict[tuple[str, str], ByLevel]
 def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
     """Return what exact counts would have published: bounded ones if a release counts those."""
     [(site, place)] = policy.site.items()
-    plans = [CountPlan(policy, release, site) for release in policy.release if isinstance(release, CountRelease)]
+    plans = [count_plan(policy, release, site) for release in policy.release if isinstance(release, CountRelease)]
     windows = {end: counted_window(place, site, record) for end, record in truth.items()}
     return {(plan.release.name, end): plan.truth(window) for plan in plans for end, window in windows.items()}
 

@@ -50,6 +50,10 @@ from stream.settings import Settings
     "--embed", "embedders", multiple=True, metavar="ORIGIN",
     help="With --room: let pages of this origin embed that page, such as https://intranet.example.org.",
 )  # fmt: skip
+@click.option(
+    "--bookings", type=FILE,
+    help="Show booked rooms that are probably empty, and used rooms that nobody booked: a file that names calendars.",
+)  # fmt: skip
 @click.option("--index", type=FILE, help="Store the index of released records in this file.  [default: in memory]")
 @click.option("--plans", type=FOLDER, help="Floor plans: SITE/FLOOR.svg or .geojson.")
 @click.option(
@@ -70,8 +74,8 @@ from stream.settings import Settings
 def serve(
     settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path, audiences: tuple[str, ...],
     account: bool, operator: bool, listen: tuple[str, int], tokens: Path | None, opened: str | None,
-    rooms: tuple[str, ...], embedders: tuple[str, ...], index: Path | None, plans: Path | None, play: float | None,
-    names: tuple[str, ...],
+    rooms: tuple[str, ...], embedders: tuple[str, ...], bookings: Path | None, index: Path | None, plans: Path | None,
+    play: float | None, names: tuple[str, ...],
     tls_cert: Path | None, tls_key: Path | None,
     behind_proxy: bool, metrics: MetricsPort | None,
 ) -> None:  # fmt: skip
@@ -90,7 +94,7 @@ def serve(
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     config = ServeConfig(
         read_policy(policy_file), tuple(dict.fromkeys(audiences)), store, servers, account=account, operator=operator,
-        listen=listen, tokens=tokens, opened=opened, rooms=rooms, embedders=embedders,
+        listen=listen, tokens=tokens, opened=opened, rooms=rooms, embedders=embedders, bookings=bookings,
         index=index, plans=plans, policy_folder=policy_file.parent, play=play, names=names, tls=tls,
         behind_proxy=behind_proxy,
     )  # fmt: skip

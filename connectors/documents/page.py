@@ -11,6 +11,8 @@ from markdown_it import MarkdownIt
 from connectors.documents.template import CLOSE, OPEN, unnamed
 
 _FIGURE = re.compile(r"<p>!figure ([a-z_0-9]+)</p>")
+_SCROLLED = 'class="scroll" tabindex="0"'
+"""Of what may be wider than a phone; with the focus it is scrolled by keys."""
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="{language}">
@@ -36,28 +38,31 @@ STYLE = """\
 :root { color-scheme: light }
 * { box-sizing: border-box }
 body { margin: 0; background: #fff; color: #1a1d21; font: 16px/1.5 system-ui, "Segoe UI", Roboto, sans-serif }
-main { max-width: 46rem; margin: 0 auto; padding: 0 1rem 4rem; overflow-wrap: anywhere }
+main { max-width: 46rem; margin: 0 auto; padding: 0 1rem 4rem; overflow-wrap: anywhere; hyphens: auto }
 .notice { position: sticky; top: 0; margin: 0; padding: .4rem 1rem; background: #fff3cd; color: #4d3800;
   font-size: .85rem; text-align: center; border-bottom: 1px solid #e0c878 }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 3rem 0 .5rem }
+h1 { font-size: clamp(1.3rem, 6vw, 1.7rem); line-height: 1.2; margin: 3rem 0 .5rem }
 h2 { font-size: 1.2rem; line-height: 1.3; margin: 2rem 0 .4rem }
 h3 { font-size: 1rem; margin: 1.4rem 0 .3rem }
 p, ul, ol { margin: .5rem 0 }
 li { margin: .2rem 0 }
-table { border-collapse: collapse; width: 100%; margin: .8rem 0; font-size: .88rem; display: block; overflow-x: auto }
+.scroll, figure { overflow-x: auto }
+table { border-collapse: collapse; width: 100%; margin: .8rem 0; font-size: .88rem }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bottom: 1px solid #d5d9de;
   overflow-wrap: normal }
 th { border-bottom: 2px solid #8a929b }
 mark { background: #ffe9a8; color: #3d2c00; padding: 0 .2em; border-radius: 3px }
 figure { margin: 1rem 0 }
 svg { max-width: 100%; height: auto; display: block }
+@media screen and (max-width: 40rem) { svg { min-width: 38rem } }
 hr { border: 0; border-top: 1px solid #d5d9de; margin: 2rem 0 }
 @page { size: A4; margin: 18mm 18mm 20mm }
 @media print {
   .notice { display: none }
   main { max-width: none; padding: 0 }
   body { font-size: 10pt }
-  table { display: table; font-size: 8.5pt }
+  .scroll, figure { overflow: visible }
+  table { font-size: 8.5pt }
   h1 { break-before: page; margin-top: 0 }
   main > h1:first-child { break-before: auto }
   h1, h2, h3 { break-after: avoid }
@@ -80,8 +85,9 @@ def printable(
     """
     rendered = MarkdownIt("commonmark", {"html": False}).enable("table").render(unnamed(markdown))
     body = rendered.replace(OPEN, "<mark>").replace(CLOSE, "</mark>")
+    body = body.replace("<table>", f"<div {_SCROLLED}><table>").replace("</table>", "</table></div>")
     drawn = figures or {}
-    body = _FIGURE.sub(lambda found: f"<figure>{drawn[found[1]]}</figure>", body)
+    body = _FIGURE.sub(lambda found: f'<figure tabindex="0">{drawn[found[1]]}</figure>', body)
     quoted = head["notice"].replace("\\", "\\\\").replace('"', '\\"')
     return _PAGE.format(
         language=html.escape(head["language"]), title=html.escape(head["title"]), notice=html.escape(head["notice"]),

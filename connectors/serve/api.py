@@ -322,7 +322,8 @@ async def session(request: Request) -> Response:
     return answer(
         {"roles": sorted(who.roles), "audiences": list(who.audiences), "open": who.address is not None,
          "laboratory": service.laboratory, "version": version("tacet-occupancy"),
-         "playback": service.playback is not None}
+         "playback": service.playback is not None,
+         "bookings": [name for name in who.audiences if service.bookings and name == service.bookings.content.audience]}
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from connectors.http.limits import Rates, RequestLimits
 from connectors.http.responses import RefusalError, answer, framed_by
-from connectors.serve import api, learn, models, room
+from connectors.serve import api, bookings, learn, models, room
 from connectors.serve.openapi import Operation, document, interface_page
 from connectors.serve.service import Service, shown_by
 from stream.errors import TacetError
@@ -102,6 +102,7 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, models.OfRecords,
               media=_FILES),
     Operation("GET", f"{PREFIX}/room", room.room, models.RoomPart, models.OfRoom),
+    Operation("GET", f"{PREFIX}/bookings", bookings.bookings, models.BookingsPart, models.OfBookings),
     Operation("GET", f"{PREFIX}/report", api.report, models.MonthPage, models.OfReport, media=("text/html",)),
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
     Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),

@@ -109,6 +109,12 @@ class OfReport(OfSite):
     language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")] = "en"
 
 
+class OfBookings(OfSite):
+    """The bookings of a site-local day."""
+
+    day: Day | None = Field(default=None, description="Default: today.")
+
+
 class OfStream(OfAudience):
     """An event stream of an audience's releases."""
 
@@ -196,6 +202,7 @@ class Session(BaseModel):
     laboratory: bool = Field(description="Whether the releases were made with a laboratory key.")
     version: str
     playback: bool
+    bookings: list[str] = Field(description="The audiences that bookings are served to.")
 
 
 class Zone(BaseModel):
@@ -488,6 +495,66 @@ class RoomPart(BaseModel):
     stale: bool
     window_end: str | None
     places: list[RoomPlace]
+
+
+class BookedSpan(BaseModel):
+    """A booking, and whether its room is probably empty."""
+
+    start: str
+    end: str
+    whole_days: bool
+    empty: float | None = Field(
+        description="Probability that the room is empty during the booking so far. Null if it is below 'called', or "
+        "if nothing can be said."
+    )
+    reason: Literal["days", "ahead", "short", "stale", "missing", "unsure"] | None = Field(
+        description="Why no probability is given."
+    )
+
+
+class UsedSpan(BaseModel):
+    """A span in which a room is in use and not booked."""
+
+    start: str
+    end: str
+    used: float = Field(description="Probability that it is in use.")
+
+
+class BookedRoom(BaseModel):
+    """A room with a calendar."""
+
+    zone: str
+    name: str
+    reason: Literal["few", "calendar", "none", "bounded", "law", "noise"] | None = Field(
+        description="Why no statement is made about this room."
+    )
+    half_width: float | None = Field(description="95 % half-width of the noise in the mean of an hour, in devices.")
+    minutes: int | None = Field(description="Length of counts that a statement about this room needs.")
+    booked: list[BookedSpan]
+    unbooked: list[UsedSpan]
+
+
+class UseAssumptions(BaseModel):
+    """What is not in the counts, and the operator states."""
+
+    empty_devices: int = Field(description="An empty room holds at most so many devices on average.")
+    used_devices: int = Field(description="A room in use holds at least so many devices on average.")
+    empty_share: float = Field(description="At least this share of bookings stays empty.")
+    used_share: float = Field(description="A room is in use for at least this share of unbooked hours.")
+
+
+class BookingsPart(BaseModel):
+    """The booked rooms that are probably empty, and the rooms in use that nobody booked."""
+
+    site: str
+    timezone: str
+    day: str
+    stale: bool
+    window_end: str | None
+    least_capacity: int = Field(description="Seats of the smallest room about which statements are made.")
+    assumed: UseAssumptions
+    called: float = Field(description="The probability from which a statement is made.")
+    rooms: list[BookedRoom]
 
 
 class MonthPage(BaseModel):

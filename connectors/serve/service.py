@@ -17,6 +17,7 @@ from connectors.http.limits import WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND, Nam
 from connectors.http.responses import RefusalError, refused
 from connectors.runtime.offload import offload
 from connectors.serve.access import Access, Principal
+from connectors.serve.booked_rooms import BookedRooms
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.downloads import Downloads
 from connectors.serve.event_streams import Streams
@@ -63,6 +64,8 @@ class Service:
     """The audiences by whose releases it shows where there is room."""
     embedders: tuple[str, ...] = ()
     """Origins that may embed the page of rooms."""
+    bookings: BookedRooms | None = None
+    """What calendars of rooms say; None if there are none."""
     laboratory: bool = False
     """Whether the releases were made with a laboratory key."""
     new_history: Callable[[], ReleaseHistory] | None = None

@@ -19,6 +19,7 @@ from connectors.runtime.signals import first_to_end
 from connectors.serve import indexer, topics
 from connectors.serve.access import ACCOUNT, OPERATOR, Access, TokenFile, audience_role, room_role
 from connectors.serve.app import application
+from connectors.serve.booked_rooms import BookedRooms, read_bookings
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.event_streams import Streams
 from connectors.serve.floor_plans import read_named_plans, read_plans
@@ -65,6 +66,8 @@ class ServeConfig:
     """Audiences by whose releases the page of rooms shows where there is room."""
     embedders: tuple[str, ...] = ()
     """Origins that may embed that page."""
+    bookings: Path | None = None
+    """The file of bookings."""
     play: float | None = None
     """Playback speed of the stored records."""
     names: tuple[str, ...] = ()
@@ -98,6 +101,8 @@ def check(config: ServeConfig) -> None:
         msg = "--audience: must be given, or --account or --operator; otherwise nothing is served"
         raise UsageError(msg)
     _check_open(config)
+    if config.bookings is not None:
+        _check_bookings(config, read_bookings(config.bookings, config.policy).audience)
     host, _ = config.listen
     outside = not is_loopback(host) and not config.simulated
     rules = (
@@ -113,6 +118,7 @@ def check(config: ServeConfig) -> None:
         ),
         (config.kafka is not None and config.play is not None, "--play: must be given with --store"),
         (config.index is not None and config.play is not None, "--play: must not be given with --index"),
+        (config.bookings is not None and config.play is not None, "--play: must not be given with --bookings"),
     )  # fmt: skip
     for broken, rule in rules:
         if broken:
@@ -137,6 +143,24 @@ def _check_open(config: ServeConfig) -> None:
         if not _ORIGIN.fullmatch(origin):
             msg = f"--embed: must be an origin such as https://intranet.example.org, got {origin!r}"
             raise UsageError(msg)
+
+
+def _check_bookings(config: ServeConfig, audience: str) -> None:
+    """Refuse to show bookings to anybody: to an audience that the policy makes public."""
+    if audience not in config.audiences:
+        msg = f"--bookings: must be for an audience that is served, got {audience!r}"
+        raise UsageError(msg)
+    if any(each.name == audience and each.public for each in config.policy.audience):
+        msg = f"--bookings: must be for an audience that is not public, got {audience!r}"
+        raise UsageError(msg)
+
+
+def booked_rooms(config: ServeConfig, clock: Callable[[], Micros]) -> BookedRooms | None:
+    """Return the bookings that are to be read, if there is a file of them."""
+    if config.bookings is None:
+        return None
+    timezones = {name: site.timezone for name, site in config.policy.site.items()}
+    return BookedRooms(read_bookings(config.bookings, config.policy), config.bookings.parent, timezones, clock)
 
 
 def _check_public(policy: Policy, option: str, name: str) -> None:
@@ -195,6 +219,7 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
         new_history=open_history,
         rooms=frozenset(config.rooms),
         embedders=config.embedders,
+        bookings=booked_rooms(config, clock),
     )
     try:
         yield service
@@ -205,9 +230,10 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
 def feeds(config: ServeConfig, service: Service) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that keep the service up to date with its sources; each returns only by an error."""
     index = indexer.Indexer(service)
+    booked = [] if service.bookings is None else [service.bookings.follow()]
     if config.store is None:
-        return topic_feeds(config, config.kafka or "", service, index)
-    return outbox_feeds(config, config.store, service, index)
+        return [*topic_feeds(config, config.kafka or "", service, index), *booked]
+    return [*outbox_feeds(config, config.store, service, index), *booked]
 
 
 def topic_feeds(

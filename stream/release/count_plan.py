@@ -1,4 +1,4 @@
-"""One count release at one site: counters, mechanisms, record shape.
+"""One count release at one site: counters, mechanisms, record shape. There is one class for each kind of plan.
 
 A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
 at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each
@@ -10,8 +10,8 @@ sums of their changes (``ChangeSums``), which all audiences share.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypedDict, TypeVar
 
@@ -20,7 +20,7 @@ import numpy as np
 from stream.mechanisms.base import CountMechanism, Parameters, Values, noisy_of
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
-from stream.mechanisms.consistency import Tree, leaf_of_zone, site_tree
+from stream.mechanisms.consistency import leaf_of_zone, site_tree
 from stream.mechanisms.filter.learning import NightlyFilter
 from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.hierarchy import Hierarchy, Pruning
@@ -38,102 +38,6 @@ from stream.release.ledger_writer import Head
 from stream.release.prices import Laws, PaidByDay, noise_laws
 from stream.release.state import PublicationKey, ReleaseState, publication_key
 from stream.schemas import CountRecord, Levels, LevelScales
-
-# The counters of a release, and its mechanisms.
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The counters of a release: zones, states, or the leaves of a tree of levels."""
-
-    names: tuple[str, ...]
-    """In order: the registry in the labels of the noise."""
-    largest: tuple[int, ...]
-    """The largest count of each name, from the policy."""
-    states: States | None
-    tree: Tree | None
-    """The tree, if every level has its own noise, as all have whose changes are paid for."""
-    leaves: Ints
-    """Index of each zone's leaf; unused without a tree."""
-
-    @property
-    def multiplicity(self) -> int:
-        """The largest number of names under which one device is counted at once."""
-        return 1 if self.states is None else self.states.multiplicity
-
-    def counts(self, zones: Ints) -> Ints:
-        """Return the counts of the names from those of the zones that the release covers."""
-        if self.states is not None:
-            return self.states.counts(zones)
-        if self.tree is None:
-            return zones
-        counts = np.zeros(len(self.names), dtype=np.int64)
-        np.add.at(counts, self.leaves, zones)
-        return counts
-
-
-def counted(release: CountRelease, zones: Sequence[Zone]) -> Counted:
-    """Return the counters of a release over the zones that it covers at one site."""
-    names, floors = [zone.id for zone in zones], [zone.floor for zone in zones]
-    largest = np.array([zone.largest for zone in zones], dtype=np.int64)
-    if release.states:
-        states = target_states(names, release.states)
-        return Counted(states.names, states.largest(largest.tolist()), states, None, np.arange(len(zones)))
-    leaves = leaf_of_zone(floors, release.levels_up)
-    tree = site_tree(names, floors, release.levels_up) if release.shares or release.by_changes else None
-    found = Counted(tuple(names) if tree is None else tree.names[0], (), None, tree, leaves)
-    return Counted(found.names, tuple(found.counts(largest).tolist()), None, tree, leaves)
-
-
-def count_mechanisms(release: CountRelease, what: Counted, laws: Laws) -> dict[Fraction, CountMechanism]:
-    """Return the mechanism of each distinct epsilon, the largest first."""
-    return {epsilon: _mechanism(release, what, laws, epsilon) for epsilon in sorted(laws, reverse=True)}
-
-
-def change_mechanisms(release: CountRelease, what: Counted, days: PaidByDay) -> dict[Fraction, CountMechanism]:
-    """Return the mechanism of each distinct epsilon of a release that counts changes, the largest first."""
-    tree = what.tree
-    assert tree is not None  # noqa: S101
-    largest = tree.sums(np.array(what.largest, dtype=np.int64))
-    by_epsilon = {price.epsilon: price for price in days.prices.values()}
-    chains = [tuple(sorted(set(level))) for level in zip(*(p.variances for p in by_epsilon.values()), strict=True)]
-    return {
-        epsilon: LevelChanges(
-            tree,
-            tuple(
-                Changes(days.factor, own, chain, tuple(largest[here].tolist()), release.calendar)
-                for here, own, chain in zip(tree.levels, by_epsilon[epsilon].variances, chains, strict=True)
-            ),
-        )
-        for epsilon in sorted(by_epsilon, reverse=True)
-    }
-
-
-def _mechanism(release: CountRelease, what: Counted, laws: Laws, epsilon: Fraction) -> CountMechanism:
-    if what.tree is None:
-        parameters = Parameters(
-            laws[epsilon][0], what.largest, release.smoother, release.calendar, release.windows_paid
-        )  # fmt: skip
-        return mechanism_of(release.mechanism, parameters)
-    if release.mechanism == "filter" or release.by_day:
-        return _measured_tree(release, what, what.tree, laws, epsilon)
-    prune = release.prune
-    return Hierarchy(
-        what.tree, epsilon, tuple(release.shares[level] for level in release.levels_up), release.mechanism,
-        release.smoother, None if prune is None else Pruning(prune.share, prune.below), tuple(laws),
-    )  # fmt: skip
-
-
-def _measured_tree(release: CountRelease, what: Counted, tree: Tree, laws: Laws, epsilon: Fraction) -> MeasuredTree:
-    filters: tuple[NightlyFilter, ...] = ()
-    if release.mechanism == "filter":
-        largest = tree.sums(np.array(what.largest, dtype=np.int64))
-        filters = tuple(
-            NightlyFilter(RegimeFilter(tuple(largest[here].tolist()), law, release.calendar))
-            for here, law in zip(tree.levels, laws[epsilon], strict=True)
-        )
-    return MeasuredTree(tree, laws[epsilon], tuple(zip(*laws.values(), strict=True)), filters)
-
 
 # Fields that only some records have; a field that is not given is absent from the record's bytes.
 
@@ -169,8 +73,24 @@ ByLevel = dict[str, dict[str, int]]
 """Level -> count of each of its zones (or states), floors, or of the building."""
 
 
-class CountPlan:
-    """A count release at a site, fixed before the first window."""
+class CountPlan(ABC):
+    """A count release at a site, fixed before the first window. What it counts, and where its noise lies:
+
+    | plan         | counters                       | noise                   | floors and building |
+    |--------------|--------------------------------|-------------------------|---------------------|
+    | `ZonePlan`   | zones, or target states        | of each counter         | sums of zones       |
+    | `TreePlan`   | leaves of a tree of levels     | of each node            | nodes of the tree   |
+    | `ChangePlan` | nodes of the tree, by visits   | of the changes of a day | nodes of the tree   |
+    """
+
+    names: tuple[str, ...]
+    """Names of the counters, in order: the registry in the labels of the noise."""
+    mechanisms: Mapping[Fraction, CountMechanism]
+    """One for each distinct epsilon, the largest first: audiences of equal epsilon share its values."""
+    draws_own_noise: bool
+    """Whether the mechanism draws its noise itself, so that no noise chain over the counts is needed."""
+    publishes_noisy: bool
+    """Whether records also contain noisy values: those of filters, and of groups without pruning, do."""
 
     def __init__(self, policy: PolicyDocument, release: CountRelease, site: str) -> None:
         self.release = release
@@ -178,9 +98,7 @@ class CountPlan:
         self.zones: tuple[Zone, ...] = policy.zones_of(release, site)
         self.covered = tuple(zone.id for zone in self.zones)
         self._indices = [i for i, zone in enumerate(policy.site[site].zones) if release.zones.covers(zone)]
-        self._counted = counted(release, self.zones)
-        self.names: tuple[str, ...] = self._counted.names
-        """Names of the counters, in order: the registry in the labels of the noise."""
+        self._largest = np.array([zone.largest for zone in self.zones], dtype=np.int64)
         self._listed = "zone" in release.levels
         """Whether records list the counters; otherwise they contain levels only."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
@@ -188,77 +106,58 @@ class CountPlan:
         self._counted_in_records = policy.site[site].counted_in_records
         self.bounded_to = policy.site[site].bound_text(changes=release.by_changes) if release.by_day else None
         """How long or how often a device is counted within a privacy day; None if the release counts every device."""
-        self._tick_length = policy.site[site].tick
-        self.mechanisms: dict[Fraction, CountMechanism] = (
-            change_mechanisms(release, self._counted, self.days)
-            if self.days is not None and release.by_changes
-            else count_mechanisms(release, self._counted, noise_laws(release, self.days, self._counted.multiplicity))
-        )
-        """One for each distinct epsilon: audiences of equal epsilon share its values."""
         self.publication_key: PublicationKey | None = (
             publication_key(policy, release, site) if release.declared.carries else None
         )
         """The key of its publications, if it carries any."""
-        declared, tree = release.declared, self._counted.tree
-        self.draws_own_noise: bool = tree is not None or declared.own_noise
-        """Whether the mechanism draws its noise itself, so that no noise chain over the counts is needed."""
-        self.publishes_noisy: bool = (
-            (declared.revisable or declared.grouped) and release.prune is None and not release.by_changes
-        )
-        """Whether records also contain noisy values: those of filters, and of groups without pruning, do. The noise of
-        changes is not independent from window to window."""
-        self.sums_name = f"{release.name}/{CHANGES}"
-        """The name under which the sums of changes are stored."""
-        self.sums: ChangeSums | None = None
-        """The sums of a day's changes, which all audiences share; None unless the release counts changes."""
-        if self.days is not None and release.by_changes:
-            assert tree is not None  # noqa: S101
-            self.sums = ChangeSums(self.days.factor, tree.nodes)
-        self._whole = len(self.zones) == len(policy.site[site].zones)
         self._floors: dict[str, list[int]] = {}
         for place, zone in enumerate(self.zones):
             self._floors.setdefault(zone.floor, []).append(place)
 
+    # --- what each kind of plan defines ---------------------------------------------------------------
+
+    @abstractmethod
     def is_made_consistent(self, mechanism: CountMechanism) -> bool:
         """Whether the noise in its values is smaller than the drawn noise, and independent from window to window."""
-        return self._counted.tree is not None and mechanism.half_width_kind == "noise"
+
+    @abstractmethod
+    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+        """Return the scale of each name's noise: for these values, or without values the largest possible one."""
+
+    @abstractmethod
+    def _named(self, zones: Ints) -> Ints:
+        """Return the counts of the names from those of the zones that the release covers."""
+
+    @abstractmethod
+    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+        """Return the values of floors and building, and their half-widths."""
+
+    @abstractmethod
+    def _noisy_levels(self, noisy: Ints) -> Levels:
+        """Return the noisy values of floors and building."""
+
+    @abstractmethod
+    def _levels_draws(self) -> Levels:
+        """Return how many draws of noise each noisy value of floors and building has; empty where each has one."""
+
+    @abstractmethod
+    def _levels_scales(self, mechanism: CountMechanism) -> LevelScales:
+        """Return the scales of the noise of floors and building; empty where records do not contain them."""
+
+    # --- counts ---------------------------------------------------------------------------------------
 
     def counts(self, window: OccupancyWindow) -> Ints:
-        """Return the true counts, shape [names], bounded for a day release; restricted.
-
-        Where changes are counted, the counts of all nodes of all levels, leaves first.
-        """
-        if self.release.by_changes and window.by_visits is not None:
-            levels = self._visits_by_level(window.by_visits)
-            return np.array([count for counts in levels.values() for count in counts.values()], dtype=np.int64)
-        return self._counted.counts(self._zone_counts(window))
-
-    def _visits_by_level(self, counts: LevelCounts) -> ByLevel:
-        """Return the counts of the nodes of each published level, leaves first."""
-        levels: ByLevel = {
-            "zone": dict(zip(self.covered, [counts.zone[index] for index in self._indices], strict=True)),
-            "floor": dict(zip(sorted(self._floors), counts.floor, strict=True)) if self._whole else {},
-            "building": {"building": counts.building[0]},
-        }
-        return {level: levels[level] for level in self.release.levels_up}
+        """Return the true counts that the noise covers, bounded for a day release; restricted."""
+        return self._named(self._zone_counts(window))
 
     def is_counted(self, window: OccupancyWindow) -> bool:
         """Whether a window has the bounded counts of its privacy day, for a release that is paid by the day."""
-        if self.days is None or not self.release.by_changes:
-            return window.bounded is not None
-        return window.by_visits is not None and self.day_tick(window).position < self.days.factor.ticks
+        return window.bounded is not None
 
     def continues(self, state: ReleaseState, day: PrivacyDay) -> bool:
-        """Whether a release may go on with a day that it has paid for: where changes are counted, with the same run."""
-        if self.sums is None:
-            return True
-        return state.change_days.get(self.release.name) == day and self.sums_name in state.operator_states
-
-    def day_tick(self, window: OccupancyWindow) -> DayTick:
-        """Return a window's place in its privacy day, with its counts; only where changes are counted."""
-        day = window.privacy_day
-        assert day is not None  # noqa: S101
-        return DayTick(day.number, (window.window_end - day.start) // self._tick_length - 1, self.counts(window))
+        """Whether a release may go on with a day that it has paid for."""
+        del state, day
+        return True
 
     def _zone_counts(self, window: OccupancyWindow) -> Ints:
         """Return the counts of the zones that the release covers."""
@@ -272,11 +171,9 @@ class CountPlan:
 
     def truth(self, window: OccupancyWindow) -> ByLevel:
         """Return the true counts of the published names, by level; bounded like ``counts``, restricted."""
-        if self.release.by_changes and window.by_visits is not None:
-            return self._visits_by_level(window.by_visits)
         zones = self._zone_counts(window)
         floors = {floor: int(zones[self._floors[floor]].sum()) for floor in sorted(self._floors)}
-        named = dict(zip(self.names, self._counted.counts(zones).tolist(), strict=True))
+        named = dict(zip(self.names, self._named(zones).tolist(), strict=True))
         levels: ByLevel = {"zone": named, "floor": floors, "building": {"building": int(zones.sum())}}
         return {level: levels[level] for level in self.release.levels_up}
 
@@ -290,13 +187,6 @@ class CountPlan:
         return f"{self.release.name}/{decimal_string(epsilon)}"
 
     # --- records --------------------------------------------------------------------------------------
-
-    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
-        """Return the scale of each name's noise: for these values, or without values the largest possible one."""
-        if isinstance(mechanism, Hierarchy | MeasuredTree | LevelChanges):
-            return _node_scales(mechanism)[: len(self.names)]
-        noise = None if values is None else values.noise
-        return [(noise or mechanism.noise).scale] * len(self.names)
 
     def record(
         self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None,
@@ -353,14 +243,10 @@ class CountPlan:
         """Return the fields of floors and building, null for a denial; with the scales of their own noise, if any."""
         if self.release.levels == ("zone",):
             return {}
-        levels, half_widths = self._levels(mechanism, values)
+        levels, half_widths = (None, None) if values is None else self._levels(mechanism, values)
         fields: LevelFields = {"levels": levels, "levels_half_width_95": half_widths}
-        if isinstance(mechanism, MeasuredTree | LevelChanges) or (
-            isinstance(mechanism, Hierarchy) and self.publishes_noisy
-        ):
-            scales = self._nodes(_node_scales(mechanism))
-            return {**fields, "levels_noise_scale": scales} if scales else fields
-        return fields
+        scales = self._levels_scales(mechanism)
+        return {**fields, "levels_noise_scale": scales} if scales else fields
 
     def _noisy_fields(self, values: Values | None) -> NoisyFields:
         """Return the noisy values behind a record's values, null for a denial.
@@ -377,36 +263,65 @@ class CountPlan:
         if self.release.levels == ("zone",):
             return fields
         fields["levels_noisy"] = None if noisy is None else self._noisy_levels(noisy)
-        draws = {} if self._counted.tree is not None else self._noisy_levels(np.ones(len(self.names), np.int64))
+        draws = self._levels_draws()
         return {**fields, "levels_draws": draws} if draws else fields
 
-    def _noisy_levels(self, noisy: Ints) -> Levels:
-        if self._counted.tree is not None:
-            return dict(self._nodes(noisy.tolist()))
-        floors = [int(noisy[self._floors[floor]].sum()) for floor in sorted(self._floors)]
-        return self._sums(int(noisy.sum()), floors)
+    def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
+        """Return entries, one for each of ``names`` in order, by name; empty where a record lists no names."""
+        return dict(zip(self.names, entries, strict=True)) if self._listed else {}
 
-    def _levels(self, mechanism: CountMechanism, values: Values | None) -> tuple[Levels | None, Levels | None]:
-        if values is None:
-            return None, None
-        if self._counted.tree is not None:
-            return self._nodes(values.values.tolist()), self._nodes(values.half_width.tolist())
+
+class ZonePlan(CountPlan):
+    """A release of zones, or of target states; its floors and building are sums of zones."""
+
+    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str) -> None:
+        super().__init__(policy, release, site)
+        self._states: States | None = target_states(self.covered, release.states) if release.states else None
+        self.names = self.covered if self._states is None else self._states.names
+        most = self._largest.tolist()
+        largest = tuple(most) if self._states is None else self._states.largest(most)
+        multiplicity = 1 if self._states is None else self._states.multiplicity
+        laws = noise_laws(release, self.days, multiplicity)
+        self.mechanisms = {
+            epsilon: mechanism_of(
+                release.mechanism,
+                Parameters(laws[epsilon][0], largest, release.smoother, release.calendar, release.windows_paid),
+            )
+            for epsilon in sorted(laws, reverse=True)
+        }
+        self.draws_own_noise = release.declared.own_noise
+        self.publishes_noisy = release.declared.revisable or release.declared.grouped
+
+    def is_made_consistent(self, mechanism: CountMechanism) -> bool:
+        """Return False: nothing makes zones consistent."""
+        del mechanism
+        return False
+
+    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+        """Return the scale of the noise, the same for all names."""
+        noise = None if values is None else values.noise
+        return [(noise or mechanism.noise).scale] * len(self.names)
+
+    def _named(self, zones: Ints) -> Ints:
+        return zones if self._states is None else self._states.counts(zones)
+
+    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
         sums = level_sums(
             mechanism, values, [self._floors[floor] for floor in sorted(self._floors)],
             clamped=self.release.declared.clamped,
         )  # fmt: skip
         return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
-    def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
-        """Floors and building of a tree whose nodes were measured themselves, one entry per node."""
-        tree, levels = self._counted.tree, dict[str, dict[str, Entry] | Entry]()
-        assert tree is not None  # noqa: S101
-        for level, names, here in zip(self.release.levels_up, tree.names, tree.levels, strict=True):
-            if level == "floor":
-                levels["floor"] = dict(zip(names, entries[here], strict=True))
-            elif level == "building":
-                (levels["building"],) = entries[here]
-        return levels
+    def _noisy_levels(self, noisy: Ints) -> Levels:
+        floors = [int(noisy[self._floors[floor]].sum()) for floor in sorted(self._floors)]
+        return self._sums(int(noisy.sum()), floors)
+
+    def _levels_draws(self) -> Levels:
+        return self._noisy_levels(np.ones(len(self.names), np.int64))
+
+    def _levels_scales(self, mechanism: CountMechanism) -> LevelScales:
+        del mechanism
+        return {}
 
     def _sums(self, building: int, floors: Sequence[int]) -> Levels:
         """Levels that are sums of zones, if the release publishes them."""
@@ -417,19 +332,169 @@ class CountPlan:
             levels["building"] = building
         return levels
 
-    def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
-        """Return entries, one for each of ``names`` in order, by name; empty where a record lists no names."""
-        return dict(zip(self.names, entries, strict=True)) if self._listed else {}
+
+class TreePlan(CountPlan):
+    """A release of all levels at once, each with noise of its own; the values of a tree are consistent."""
+
+    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str) -> None:
+        super().__init__(policy, release, site)
+        floors = [zone.floor for zone in self.zones]
+        self.tree = site_tree(self.covered, floors, release.levels_up)
+        self._leaves = leaf_of_zone(floors, release.levels_up)
+        """Index of each zone's leaf."""
+        self.names = self.tree.names[0]
+        self._most: Ints = self.tree.sums(self._named(self._largest))
+        """The largest count of each node, from the policy."""
+        self.mechanisms = self._mechanisms()
+        self.draws_own_noise = True
+        self.publishes_noisy = release.prune is None and (release.declared.revisable or release.declared.grouped)
+
+    def _mechanisms(self) -> dict[Fraction, CountMechanism]:
+        laws = noise_laws(self.release, self.days, 1)
+        return {epsilon: self._mechanism(laws, epsilon) for epsilon in sorted(laws, reverse=True)}
+
+    def _mechanism(self, laws: Laws, epsilon: Fraction) -> CountMechanism:
+        release, prune = self.release, self.release.prune
+        if release.mechanism == "filter" or release.by_day:
+            return self._measured(laws, epsilon)
+        return Hierarchy(
+            self.tree, epsilon, tuple(release.shares[level] for level in release.levels_up), release.mechanism,
+            release.smoother, None if prune is None else Pruning(prune.share, prune.below), tuple(laws),
+        )  # fmt: skip
+
+    def _measured(self, laws: Laws, epsilon: Fraction) -> MeasuredTree:
+        filters: tuple[NightlyFilter, ...] = ()
+        if self.release.mechanism == "filter":
+            filters = tuple(
+                NightlyFilter(RegimeFilter(tuple(self._most[here].tolist()), law, self.release.calendar))
+                for here, law in zip(self.tree.levels, laws[epsilon], strict=True)
+            )
+        return MeasuredTree(self.tree, laws[epsilon], tuple(zip(*laws.values(), strict=True)), filters)
+
+    def is_made_consistent(self, mechanism: CountMechanism) -> bool:
+        """Whether its values are not smoothed as well."""
+        return mechanism.half_width_kind == "noise"
+
+    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+        """Return the scale of each leaf's own noise."""
+        del values
+        return _node_scales(mechanism)[: len(self.names)]
+
+    def _named(self, zones: Ints) -> Ints:
+        counts = np.zeros(len(self.names), dtype=np.int64)
+        np.add.at(counts, self._leaves, zones)
+        return counts
+
+    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+        del mechanism
+        return self._nodes(values.values.tolist()), self._nodes(values.half_width.tolist())
+
+    def _noisy_levels(self, noisy: Ints) -> Levels:
+        return dict(self._nodes(noisy.tolist()))
+
+    def _levels_draws(self) -> Levels:
+        return {}
+
+    def _levels_scales(self, mechanism: CountMechanism) -> LevelScales:
+        hidden = isinstance(mechanism, Hierarchy) and not self.publishes_noisy
+        return {} if hidden else self._nodes(_node_scales(mechanism))
+
+    def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
+        """Floors and building of a tree whose nodes were measured themselves, one entry per node."""
+        levels = dict[str, dict[str, Entry] | Entry]()
+        for level, names, here in zip(self.release.levels_up, self.tree.names, self.tree.levels, strict=True):
+            if level == "floor":
+                levels["floor"] = dict(zip(names, entries[here], strict=True))
+            elif level == "building":
+                (levels["building"],) = entries[here]
+        return levels
 
 
-def _node_scales(mechanism: Hierarchy | MeasuredTree | LevelChanges) -> tuple[float, ...]:
-    return noise_scales(mechanism) if isinstance(mechanism, MeasuredTree) else mechanism.noise_scales()
+class ChangePlan(TreePlan):
+    """A release whose days pay for changes: each level is counted separately, and the noise lies on their sums.
+
+    That noise is not independent from window to window, so no noisy values are published.
+    """
+
+    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str, days: PaidByDay) -> None:
+        self._paid = days
+        super().__init__(policy, release, site)
+        self.publishes_noisy = False
+        self._tick_length = policy.site[site].tick
+        self._whole = len(self.zones) == len(policy.site[site].zones)
+        self.sums = ChangeSums(days.factor, self.tree.nodes)
+        """The sums of a day's changes, which all audiences share."""
+        self.sums_name = f"{release.name}/{CHANGES}"
+        """The name under which they are stored."""
+
+    def _mechanisms(self) -> dict[Fraction, CountMechanism]:
+        by_epsilon = {price.epsilon: price for price in self._paid.prices.values()}
+        chains = [tuple(sorted(set(level))) for level in zip(*(p.variances for p in by_epsilon.values()), strict=True)]
+        return {
+            epsilon: LevelChanges(
+                self.tree,
+                tuple(
+                    Changes(self._paid.factor, own, chain, tuple(self._most[here].tolist()), self.release.calendar)
+                    for here, own, chain in zip(self.tree.levels, by_epsilon[epsilon].variances, chains, strict=True)
+                ),
+            )
+            for epsilon in sorted(by_epsilon, reverse=True)
+        }
+
+    def counts(self, window: OccupancyWindow) -> Ints:
+        """Return the true counts of all nodes of all levels, leaves first; restricted."""
+        if window.by_visits is None:
+            return super().counts(window)
+        levels = self._visits_by_level(window.by_visits)
+        return np.array([count for counts in levels.values() for count in counts.values()], dtype=np.int64)
+
+    def truth(self, window: OccupancyWindow) -> ByLevel:
+        """Return the true counts of the published names, by level; restricted."""
+        return super().truth(window) if window.by_visits is None else self._visits_by_level(window.by_visits)
+
+    def is_counted(self, window: OccupancyWindow) -> bool:
+        """Whether a window has counts of visits, at a tick that the price covers."""
+        return window.by_visits is not None and self.day_tick(window).position < self._paid.factor.ticks
+
+    def continues(self, state: ReleaseState, day: PrivacyDay) -> bool:
+        """Whether the same run of changes goes on: another one would cost another day."""
+        return state.change_days.get(self.release.name) == day and self.sums_name in state.operator_states
+
+    def day_tick(self, window: OccupancyWindow) -> DayTick:
+        """Return a window's place in its privacy day, with its counts."""
+        day = window.privacy_day
+        assert day is not None  # noqa: S101
+        return DayTick(day.number, (window.window_end - day.start) // self._tick_length - 1, self.counts(window))
+
+    def _visits_by_level(self, counts: LevelCounts) -> ByLevel:
+        """Return the counts of the nodes of each published level, leaves first."""
+        levels: ByLevel = {
+            "zone": dict(zip(self.covered, [counts.zone[index] for index in self._indices], strict=True)),
+            "floor": dict(zip(sorted(self._floors), counts.floor, strict=True)) if self._whole else {},
+            "building": {"building": counts.building[0]},
+        }
+        return {level: levels[level] for level in self.release.levels_up}
+
+
+def _node_scales(mechanism: CountMechanism) -> tuple[float, ...]:
+    """Return the scale of each node's own noise."""
+    if isinstance(mechanism, MeasuredTree):
+        return noise_scales(mechanism)
+    assert isinstance(mechanism, Hierarchy | LevelChanges)  # noqa: S101
+    return mechanism.noise_scales()
+
+
+def count_plan(policy: PolicyDocument, release: CountRelease, site: str) -> CountPlan:
+    """Return the plan of a count release at a site."""
+    if release.by_changes:
+        return ChangePlan(policy, release, site, PaidByDay.of(policy, release, site))
+    return TreePlan(policy, release, site) if release.shares else ZonePlan(policy, release, site)
 
 
 def count_plans(policy: PolicyDocument, site: str) -> tuple[CountPlan, ...]:
-    """Return the count releases of a site, in the order of the policy."""
+    """Return the plans of the count releases of a site, in the order of the policy."""
     return tuple(
-        CountPlan(policy, release, site)
+        count_plan(policy, release, site)
         for release in policy.release
         if isinstance(release, CountRelease) and policy.zones_of(release, site)
     )

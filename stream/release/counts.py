@@ -34,7 +34,7 @@ from stream.operators import Operator
 from stream.policy.fields import decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import ChangePlan, CountPlan
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.people import people_streams
 from stream.release.prices import DayPaymentStatus
@@ -174,7 +174,7 @@ class CountReleases:
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
         released = {}
         position = 0
-        if plan.sums is not None:
+        if isinstance(plan, ChangePlan):
             counts, position = self._summed(state, plan, window)
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
@@ -186,10 +186,9 @@ class CountReleases:
         return released
 
     @staticmethod
-    def _summed(state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> tuple[Ints, int]:
+    def _summed(state: ReleaseState, plan: ChangePlan, window: OccupancyWindow) -> tuple[Ints, int]:
         """Return the sums of changes up to a window, and the window's position in its privacy day."""
         sums, tick = plan.sums, plan.day_tick(window)
-        assert sums is not None  # noqa: S101
         if state.change_days.get(plan.release.name) != window.privacy_day:  # the run of another day
             state.operator_states.pop(plan.sums_name, None)
         found = state.operator_states.get(plan.sums_name)
@@ -232,7 +231,7 @@ class CountReleases:
         """Return the operators to which the operator states belong, by name."""
         operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
         for plan in self._plans:
-            if plan.sums is not None:
+            if isinstance(plan, ChangePlan):
                 operators[plan.sums_name] = plan.sums
             for query in self._queries[plan.release.name]:
                 operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
@@ -252,7 +251,7 @@ class CountReleases:
         before, state.change_days = state.change_days, {}
         for plan in self._plans:
             name, day = plan.release.name, before.get(plan.release.name)
-            if plan.days is None or plan.sums is None or day is None or plan.sums_name not in parts:
+            if plan.days is None or not isinstance(plan, ChangePlan) or day is None or plan.sums_name not in parts:
                 continue
             if state.paid_days.status(name, day, plan.days.terms) is DayPaymentStatus.PAID:
                 state.change_days[name] = day

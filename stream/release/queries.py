@@ -40,7 +40,7 @@ from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import Micros, OccupancyWindow, ReleaseId
-from stream.release.count_plan import CountPlan, rounded_coverage
+from stream.release.count_plan import CountPlan, count_plan, rounded_coverage
 from stream.release.ledger_writer import Head
 from stream.schemas import CountRecord, ThresholdRecord
 
@@ -120,7 +120,7 @@ def check_heat_maps(policy: PolicyDocument, file: str = "policy") -> None:
             HeatMap(len(plan.names), query.windows).most_bytes(site.tick) * len(plan.mechanisms)
             for release in policy.release
             if isinstance(release, CountRelease) and release.queries and policy.zones_of(release, name)
-            for plan in [CountPlan(policy, release, name)]
+            for plan in [count_plan(policy, release, name)]
             for query in release.queries
             if query.kind == "heatmap"
         )

@@ -23,7 +23,7 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.records import Micros, OccupancyWindow, Published, ReleaseId
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import CountPlan, count_plan
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.state import OperatorState
 from stream.schemas import private_topic
@@ -121,7 +121,7 @@ def check_revisions(policy: PolicyDocument, file: str = "policy") -> None:
             _operator(release, mechanism, span).most_bytes(site.tick)
             for release in policy.release
             if isinstance(release, CountRelease) and release.revise and policy.zones_of(release, name)
-            for mechanism in CountPlan(policy, release, name).mechanisms.values()
+            for mechanism in count_plan(policy, release, name).mechanisms.values()
             for span in release.revise
         )
         if size > LARGEST_HELD:

@@ -38,7 +38,7 @@ from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import WEEKDAYS, ThresholdRelease, decidable
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import count_plan
 from stream.release.prices import thresholds_at
 from stream.release.thresholds import FreeDecision, RunPlan, ThresholdPlan
 from stream.release.validation import Policy
@@ -213,7 +213,7 @@ def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdProm
 def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[ThresholdPromise]:
     counts = next(r for r in policy.release if r.name == release.counts)
     assert isinstance(counts, CountRelease)  # noqa: S101
-    plan = FreeDecision(policy, CountPlan(policy, counts, site), release)
+    plan = FreeDecision(policy, count_plan(policy, counts, site), release)
     alike = {counts.epsilon[name]: name for name in release.audiences}
     return [
         _free(

@@ -456,7 +456,7 @@ class TaskManager:
         try:
             return await writer.last_snapshot()
         except LossError as loss:
-            self.consent_to(loss, str(loss))
+            self.consent_to(LossError(f"{loss}; 'tacet recover --kafka' says what can be done"), str(loss))
             return None
 
     def consent_to(self, loss: LossError, accepted: str) -> None:

@@ -23,9 +23,9 @@ from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time,
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
 from tests.integration.chain_engine import Topics, chain
-from tests.integration.chain_storm import PARTITIONS, SITES, reference, start, verify
+from tests.integration.chain_storm import PARTITIONS, start
 from tests.integration.kafka_brokers import Broker, clear_topics
-from tests.integration.storm import Report, Worker, records
+from tests.integration.storm import Worker, records
 from tests.support.patience import waiting_for
 
 pytestmark = pytest.mark.kafka
@@ -128,44 +128,6 @@ async def test_sigterm_checkpoints_leaves_the_group_and_exits_0(
     assert await members(kafka, prefix) == []  # it is not waited for until its session of 30 s is over
 
 
-async def test_sigterm_under_load_loses_and_repeats_nothing(
-    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
-) -> None:
-    out = 0
-    for part in range(3):
-        numbers = range(100 * part, 100 * part + 100)
-        load = [message for n in numbers for site in SITES for message in numbered(site, range(n, n + 1))]
-        sending = asyncio.create_task(send(kafka, topics.source, *load))
-        process = worker()
-        await wait_for(kafka, topics.private, out + 1)  # of this worker, so that it is known to run
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        await sending
-        out = len(await records(kafka.bootstrap, topics.private))
-    worker()
-    wanted = len(await reference(kafka.bootstrap, topics))
-    await wait_for(kafka, topics.private, wanted)
-    report = Report()
-    assert await verify(kafka, topics, report) == wanted
-    assert set(report.copies.values()) == {0}
-
-
-async def test_sigterm_while_the_broker_is_away_still_ends_within_10_seconds(
-    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
-) -> None:
-    if not kafka.killable:
-        pytest.skip("the broker was given and is not ours to kill")
-    await send(kafka, topics.source, *numbered("s", range(8)))
-    process = worker()
-    await wait_for(kafka, topics.private, 1)
-    kafka.kill()
-    try:
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 10) in {0, 1}
-    finally:
-        kafka.start()
-
-
 async def test_a_worker_that_starts_before_the_broker_waits_for_it(
     kafka: Broker, topics: Topics, worker: Callable[..., Worker]
 ) -> None:
@@ -211,22 +173,6 @@ async def test_a_window_that_was_published_otherwise_is_not_published_again(
     await send(kafka, topics.source, *numbered("s", range(20)))
     assert await asyncio.to_thread(worker().wait, 30) == 1
     assert set(await published(kafka, topics)) <= {"s/5"}
-
-
-async def test_two_workers_share_the_partitions_and_one_takes_over_when_the_other_is_killed(
-    kafka: Broker, prefix: str, topics: Topics, worker: Callable[..., Worker]
-) -> None:
-    first, second = worker(6), worker(6)
-    async with waiting_for("two members of the group"):
-        while len(await members(kafka, prefix)) < 2:
-            await asyncio.sleep(0.2)
-    await send(kafka, topics.source, *[message for site in SITES for message in numbered(site, range(10))])
-    await wait_for(kafka, topics.private, 2 * len(SITES))
-    first.kill()
-    await send(kafka, topics.source, *[message for site in SITES for message in numbered(site, range(10, 20))])
-    await wait_for(kafka, topics.private, 4 * len(SITES))
-    assert second.poll() is None
-    await verify(kafka, topics, Report())
 
 
 # --- the command itself, over the real engine --------------------------------------------------------------

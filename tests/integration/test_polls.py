@@ -251,9 +251,10 @@ def free_port() -> int:
 
 def scraped(port: int) -> str:
     try:
-        return urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=PATIENCE).read().decode()
+        text: str = urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=PATIENCE).read().decode()
     except OSError:
         return ""
+    return text
 
 
 async def test_a_polled_login_is_found_in_nothing_that_is_written(tmp_path: Path) -> None:

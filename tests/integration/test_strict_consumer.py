@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IllegalStateError
 from faust.types import TP
@@ -339,23 +339,15 @@ async def test_a_task_of_aiokafkas_that_has_ended_is_named() -> None:
 # --- position, on a broker ------------------------------------------------------------------------------
 
 
-async def send(broker: Broker, topic: str, numbers: range, *, transactional: str | None = None) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=transactional)
+async def send(broker: Broker, topic: str, numbers: range) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
     await producer.start()
     try:
         for number in numbers:
-            if transactional:
-                async with producer.transaction():
-                    await _send_one(producer, topic, number)
-            else:
-                await _send_one(producer, topic, number)
+            value, partition = orjson.dumps({"n": number}), partition_of("s", PARTITIONS)
+            await producer.send_and_wait(topic, value, key=b"s", partition=partition)
     finally:
         await producer.stop()
-
-
-async def _send_one(producer: Any, topic: str, number: int) -> None:
-    value, partition = orjson.dumps({"n": number}), partition_of("s", PARTITIONS)
-    await producer.send_and_wait(topic, value, key=b"s", partition=partition)
 
 
 async def wait_for(broker: Broker, topic: str, count: int) -> list[Any]:
@@ -423,89 +415,6 @@ async def test_the_group_offset_is_not_believed(
     await wait_for(kafka, topics.private, 4)
     assert await finish(second) == 0
     assert await heads(kafka, topics) == expected(range(20))
-
-
-async def delete_before(broker: Broker, topic: str, offset: int) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    await admin.start()
-    at = TopicPartition(topic, partition_of("s", PARTITIONS))
-    await admin.delete_records({at: RecordsToDelete(before_offset=offset)})
-    await admin.close()
-
-
-@pytest.mark.kafka
-async def test_deleted_input_stops_the_worker_by_name_and_accept_loss_goes_on(
-    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
-) -> None:
-    await send(kafka, topics.source, range(10))
-    first = worker()
-    await wait_for(kafka, topics.private, 2)
-    assert await finish(first) == 0
-    await send(kafka, topics.source, range(10, 20))
-    await delete_before(kafka, topics.source, 13)
-
-    second = worker()
-    assert await asyncio.to_thread(second.wait, 20) == 1
-    log = (tmp_path / "log").read_text()
-    assert f"partition {partition_of('s', PARTITIONS)} of the observations: offset 10 is next" in log
-    assert "3 messages are gone" in log
-    assert len(await records(kafka.bootstrap, topics.private)) == 2
-
-    third = worker("--accept-loss")
-    await wait_for(kafka, topics.private, 3)
-    assert await finish(third) == 0
-    assert (await heads(kafka, topics))[2] == expected([*range(10), *range(13, 18)])[2]  # type: ignore[arg-type]
-
-
-@pytest.mark.kafka
-async def test_a_deleted_snapshot_stops_the_worker(
-    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
-) -> None:
-    await send(kafka, topics.source, range(10))
-    first = worker()
-    await wait_for(kafka, topics.private, 2)
-    assert await finish(first) == 0
-    await delete_before(kafka, topics.snapshot, -1)
-    second = worker()
-    assert await asyncio.to_thread(second.wait, 20) == 1
-    assert "its snapshot was deleted" in (tmp_path / "log").read_text()
-
-
-@pytest.mark.kafka
-async def test_the_marks_of_a_transactional_producer_are_holes_and_no_loss(
-    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
-) -> None:
-    await send(kafka, topics.source, range(10), transactional=f"{prefix}-tx")
-    running = worker()
-    await wait_for(kafka, topics.private, 2)
-    assert await finish(running) == 0
-    assert await heads(kafka, topics) == expected(range(10))
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("ending", ["left open", "aborted"])
-async def test_a_foreign_transaction_holds_no_worker_up_and_is_no_loss(
-    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker], ending: str
-) -> None:
-    """A worker reads what nobody commits. When it started again, it did not find that and took the log for another."""
-    foreign = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=f"{prefix}-foreign")
-    await foreign.start()
-    await foreign.begin_transaction()
-    for number in range(10):
-        await _send_one(foreign, topics.source, number)
-    first = worker()
-    await wait_for(kafka, topics.private, 2)
-    assert await finish(first) == 0
-    if ending == "aborted":
-        await foreign.abort_transaction()
-    second = worker()
-    await send(kafka, topics.source, range(10, 20))
-    await wait_for(kafka, topics.private, 4)
-    assert await finish(second) == 0
-    assert await heads(kafka, topics) == expected(range(20))
-    if ending == "left open":
-        await foreign.abort_transaction()
-    await foreign.stop()
 
 
 async def compact(broker: Broker, topic: str) -> None:

@@ -29,7 +29,7 @@ from stream.mechanisms.noise import Ints
 from stream.pipeline import Options
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, Heartbeat, Micros, ObservationBatch, OccupancyWindow
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import CountPlan, TreePlan
 from stream.release.counts import CountReleases
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
@@ -168,8 +168,8 @@ class Ear:
         monkeypatch.setattr(CountReleases, "_perturb", listening)
 
     def _hear(self, stage: CountReleases, plan: CountPlan, window: OccupancyWindow, counts: Ints) -> None:
-        tree, day = plan._counted.tree, window.privacy_day
-        assert tree is not None
+        assert isinstance(plan, TreePlan)
+        tree, day = plan.tree, window.privacy_day
         assert day is not None
         run = Run(plan.release.name, stage._issuer.attempt, day.number)
         nodes = counts if plan.release.by_changes else tree.sums(counts)

@@ -1,5 +1,7 @@
 """Run schedules: ``python -m tests.simulation [--level wire|port] [--seed N] [--runs N] [--shrink] [--lines]``.
 
+``--kept WORDS`` runs kept schedules instead of drawn ones.
+
 With ``--put-back NAME`` a mutant of ``tests/mutants`` is put into the code first; the first run that fails ends it.
 
 Prints the problems of each run that has any; with ``--lines`` the time line, with ``--shrink`` the shortest schedule
@@ -27,13 +29,22 @@ def main() -> int:
     parser.add_argument("--lines", action="store_true")
     parser.add_argument("--digest", action="store_true", help="print the digest of each run")
     parser.add_argument("--put-back", metavar="MUTANT", help="run with a fault of the catalogue, until it is found")
+    parser.add_argument("--kept", metavar="WORDS", help="run the kept schedules whose name contains these words")
     options = parser.parse_args()
     if options.put_back:
         put_back(options.put_back)
-    from tests.simulation.runs import LEVELS
-    from tests.simulation.schedules import as_json, draw, shrink
+    from tests.simulation.runs import LEVELS, run_kept
+    from tests.simulation.schedules import as_json, draw, kept_schedules, shrink
 
     logging.getLogger().addHandler(logging.NullHandler())
+    if options.kept is not None:
+        for kept in (each for each in kept_schedules() if options.kept in each.name):
+            outcome = run_kept(kept)
+            print("\n".join(outcome.lines) if options.lines else "", *outcome.problems[:10], sep="\n")
+            if outcome.problems:
+                print(f"{options.put_back or kept.found}: found by the kept schedule {kept.name!r}")
+                return 1
+        return 0
     run, failed = LEVELS[options.level], 0
     began, faults, virtual, digests = time.process_time(), 0, 0.0, set()
     for seed in range(options.seed, options.seed + options.runs):
@@ -58,8 +69,9 @@ def main() -> int:
             return 1
     used = time.process_time() - began
     print(
-        f"{options.runs} runs, {len(digests)} different, {faults} faults, {virtual:.0f} s of virtual time, "
-        f"{used:.1f} s of CPU ({faults / used:.1f} faults a second); {failed} runs failed"
+        f"{options.runs} runs, {len(digests)} distinct interleavings, {faults} faults, "
+        f"{virtual:.0f} s of virtual time, {used:.1f} s of CPU ({faults / used:.1f} faults a second); "
+        f"{failed} runs failed"
     )
     return int(failed > 0)
 

@@ -44,7 +44,7 @@ def problems(logs: Mapping[str, Partitions], topics: Topics, expected: Mapping[s
     """Return everything that is wrong; nothing if all is well."""
     return [
         *_exactly_once(logs, expected),
-        *_one_history(logs, topics),
+        *forked(logs, topics),
         *_chains(logs[topics.audit]),
         *_charged_before(logs, topics),
         *_sums(logs, topics),
@@ -75,7 +75,7 @@ def _exactly_once(logs: Mapping[str, Partitions], expected: Mapping[str, Iterabl
             yield f"{'twice' if value in due else 'foreign'}: {topic}: {_name(value)}, {times} times too many"
 
 
-def _one_history(logs: Mapping[str, Partitions], topics: Topics) -> Iterator[str]:
+def forked(logs: Mapping[str, Partitions], topics: Topics) -> Iterator[str]:
     """Check that nothing ever came out with other bytes, not even in a transaction that was aborted."""
     for topic in (topics.audit, *topics.private):
         known: dict[str, bytes] = {}

@@ -247,6 +247,10 @@ class Cluster:
         self.lost_answers = 0.0
         """Share of the answers that are lost, with their connection."""
         self.requests = 0
+        self.aims: dict[tuple[str, str, str], Callable[[], bool]] = {}
+        """By process, request and side of its handling, a fault for the next such request; it returns whether the
+        request, or its answer, is lost with its connection.
+        """
         self._coordinators: dict[str, int] = {}
         self._loaded_at: dict[str, float] = {}
 
@@ -266,11 +270,22 @@ class Cluster:
 
     def loses_answer(self, connection: _Connection, request: _Request) -> bool:
         """Decide whether an answer is lost; its connection breaks with it."""
+        if self._strikes(request, "after"):
+            return True
         if self.lost_answers and self.world.random.random() < self.lost_answers:
             self.world.log(connection.broker.host, f"loses its answer to {_name(request.kind)}")
             connection.incoming.reset()
             return True
         return False
+
+    def _strikes(self, request: _Request, side: str) -> bool:
+        """Let a fault happen that is aimed at a request; return whether the request, or its answer, is lost."""
+        incoming = request.connection.incoming
+        strike = self.aims.pop((incoming.link[0], _name(request.kind), side), None)
+        lost = strike is not None and strike()
+        if lost:
+            incoming.reset()
+        return lost
 
     def move_coordinators(self) -> None:
         """Let every coordinator move to the next broker, where it loads for a while."""
@@ -317,7 +332,7 @@ class Cluster:
         def work() -> None:
             if broker.hanging:
                 broker.held.append(work)
-            elif broker.listening:
+            elif broker.listening and not self._strikes(request, "before"):
                 handler(broker, request)
 
         self.world.after(delay, work)
@@ -337,6 +352,35 @@ class Cluster:
             for number in range(partitions)
         ]
         self.elect()
+
+    def hold_open(self, topic: str, number: int) -> Callable[[], None]:
+        """Let a foreign producer repeat the last message of a partition in a transaction; return what aborts it."""
+        partition = self.find(topic, number)
+        last = next((batch for batch in reversed(partition.batches) if not batch.marker), None) if partition else None
+        if partition is None or partition.leader is None or last is None:
+            return lambda: None
+        producer, data = self.transactions.new_producer(), last.data
+        header = logs.header_of(data)
+        header = header._replace(
+            attributes=header.attributes | logs.TRANSACTIONAL, producer=producer, epoch=0, sequence=0
+        )  # fmt: skip
+        self.world.log("cluster", f"a foreign producer leaves a transaction open in {topic}-{number}")
+        partition.append(logs.with_header(data, header), header, self.now_ms())
+        self.replicate(partition)
+
+        def abort() -> None:
+            if not self._write_marker((topic, number), producer, 0, commit=False):
+                self.world.after(0.5, abort)
+
+        return abort
+
+    def make_anew(self, name: str) -> None:
+        """Delete a topic, and create it again with the same settings."""
+        former = self.topics[name]
+        self.world.log("cluster", f"{name} is made anew")
+        self.create(name, len(former), len(former[0].replicas), self.config[name])
+        for partition in former:
+            partition.notify()
 
     def _write_marker(self, at: tuple[str, int], producer: int, epoch: int, commit: bool) -> bool:
         partition = self.find(*at)

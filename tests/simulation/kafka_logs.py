@@ -264,6 +264,13 @@ class Partition:
             self._remember(batch)
         return lost
 
+    def lose_end(self, batches: int) -> None:
+        """Lose the last batches, as after an unclean election of a broker without them."""
+        left = self.batches[:-batches]
+        self.leader_epoch += 1
+        self._truncate(left[-1].last + 1 if left else self.start)
+        self.notify()
+
     def follow(self, broker: int) -> None:
         """Let a broker's copy catch up, and be in sync again."""
         if self.leader is not None:
@@ -330,6 +337,13 @@ class Partition:
 def header_of(data: bytes) -> Header:
     """Return the head of a batch."""
     return Header(*HEADER.unpack_from(data))
+
+
+def with_header(data: bytes, header: Header) -> bytes:
+    """Return a batch with another head."""
+    content = bytearray(HEADER.pack(*header) + data[HEADER.size :])
+    struct.pack_into(">I", content, CRC_AT, calc_crc32c(bytes(content[ATTRIBUTES_AT:])))
+    return bytes(content)
 
 
 def batches_of(data: bytes) -> Iterator[bytes]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -32,7 +33,7 @@ from stream.engine.partition import PartitionEngine
 from stream.errors import TacetError, UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
-from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
@@ -44,7 +45,8 @@ SOURCE = "10.0.0.1"
 TICK = 1 * MINUTE
 BEGIN: Micros = processes.START * SECOND - 60 * MINUTE
 """The first window begins an hour before the world does: the brokers' time bounds what may be claimed."""
-PRIVATE = tuple(private_topic(audience, "occupancy") for audience in ("facilities", "public"))
+PRIVATE = (private_topic("public", "occupancy"),)
+"""One audience: most of a schedule's time is the account, which has an entry for each audience and one for all."""
 SESSION_TIMEOUT = 6.0
 OPEN_TIMEOUT = 60.0
 
@@ -59,8 +61,6 @@ zones = [
 """
 _RELEASES = """
 [[audience]]
-name = "facilities"
-[[audience]]
 name = "public"
 
 [[release]]
@@ -68,8 +68,8 @@ name = "occupancy"
 query = "count"
 mechanism = "plain"
 levels = ["zone"]
-epsilon = { facilities = "1", public = "0.1" }
-daily_budget = { facilities = "100", public = "10" }
+epsilon = { public = "0.1" }
+daily_budget = { public = "10" }
 """
 
 GLOBALS: Mapping[str, processes.Own] = {
@@ -117,6 +117,11 @@ class Movement:
 # --- programs -----------------------------------------------------------------------------------------
 
 
+def create_key(path: Path) -> None:
+    """Create a production key that begins with the day of the world: no step leads to it."""
+    key_files.create(path, laboratory=False, first_day=BEGIN // DAY)
+
+
 async def create(bootstrap: str) -> int:
     """Create the topics, as ``tacet topics create`` does."""
     await create_topics(bootstrap, [*topic_names(POLICY), *BESIDES], partitions=PARTITIONS)
@@ -139,23 +144,33 @@ class Feed:
         return not self.waiting
 
 
+def _stopped(program: str, failure: Exception, code: int) -> int:
+    """Say why a program ends, as the command line does."""
+    logging.getLogger("connectors.cli").error("%s stopped: %s: %s", program, type(failure).__name__, failure)
+    return code
+
+
 async def ingest(bootstrap: str, feed: Feed) -> int:
     """Send a feed from where the ingest before this one stopped, as ``tacet ingest`` does."""
     sink, leases = KafkaSink(bootstrap), SourceLeases(bootstrap, [(site, SOURCE) for site in SITES])
-    await sink.start()
-    await leases.start(PARTITIONS, session=1)
-    renewing = asyncio.create_task(leases.renew())
+    renewing: asyncio.Task[None] | None = None
     try:
+        await sink.start()
+        await leases.start(PARTITIONS, session=1)
+        renewing = asyncio.create_task(leases.renew())
         while feed.waiting:
             if renewing.done():
                 renewing.result()
             await sink.append(feed.waiting[0])
             del feed.waiting[0]
             await asyncio.sleep(feed.pace)
-    except (TacetError, KafkaError, OSError):
-        return 1
+    except UsageError as error:
+        return _stopped("ingest", error, 2)
+    except (TacetError, KafkaError, OSError) as error:
+        return _stopped("ingest", error, 1)
     finally:
-        renewing.cancel()
+        if renewing is not None:
+            renewing.cancel()
         await leases.stop()
         await sink.stop()
     return 0
@@ -167,7 +182,7 @@ async def _at_once() -> None:
 
 async def worker(
     bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False,
-    open_timeout: float = OPEN_TIMEOUT, hold: Callable[[], Awaitable[None]] = _at_once,
+    accept_loss: bool = False, open_timeout: float = OPEN_TIMEOUT, hold: Callable[[], Awaitable[None]] = _at_once,
 ) -> int:  # fmt: skip
     """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each opening."""
     keys = key_files.FileKeys(key_file)
@@ -175,10 +190,10 @@ async def worker(
         await checked(bootstrap)
         control = await join(bootstrap, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy)
         await metadata.publish(bootstrap, site_metadata(policy))
-    except UsageError:
-        return 2
-    except (TacetError, KafkaError, OSError):
-        return 1
+    except UsageError as error:
+        return _stopped("worker", error, 2)
+    except (TacetError, KafkaError, OSError) as error:
+        return _stopped("worker", error, 1)
     partitions = control.partitions or 0
     results = result_topics(topic_names(policy), (policy, *control.accepted()))
 
@@ -198,6 +213,7 @@ async def worker(
         topics=EngineTopics(results=results),
         session_timeout=SESSION_TIMEOUT,
         open_timeout=open_timeout,
+        accept_loss=accept_loss,
         chores=[PeriodicTask(lambda: refuse_ended(bootstrap, fingerprint(keys), keys.ledger), 10.0)],
     )
     return await run_until_stopped(config, engine)

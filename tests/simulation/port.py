@@ -30,7 +30,7 @@ from tests.simulation.occupancy import PARTITIONS, POLICY
 from tests.simulation.processes import World
 
 POLL = 0.1
-"""Seconds between two looks at the assignment."""
+"""Seconds between two looks at the assignment, and at the end of the input."""
 CHECKPOINT_EVERY = 5.0
 REOPEN_AFTER, GRACE = 0.5, 3.0
 """Seconds after which a partition is opened again whose commit was interrupted, or which another owner fenced."""
@@ -78,6 +78,9 @@ class Log:
     lost: float = 0.0
     """Share of the requests whose answer is lost."""
     available: bool = True
+    aims: dict[tuple[str, str], Callable[[], bool]] = field(default_factory=dict)
+    """By process and moment, a fault that happens when the process comes there; it returns whether an answer is lost.
+    """
 
     def send(self, message: object) -> None:
         """Append a message of an ingest to the input."""
@@ -113,6 +116,16 @@ class Log:
             await asyncio.sleep(0.1)
         return chance.random() >= self.lost
 
+    async def strikes(self, moment: str) -> bool:
+        """Let a fault happen that is aimed at this moment; return whether the answer is lost."""
+        assert self.world.current is not None
+        strike = self.aims.pop((self.world.current.name, moment), None)
+        if strike is None:
+            return False
+        lost = strike()
+        await asyncio.sleep(0)  # whoever is killed comes no further, whoever is paused later
+        return lost
+
     async def acquire(self, partition: int) -> Writer:
         """Become a partition's only writer; the former one's open transaction is aborted."""
         while not await self.request():
@@ -121,6 +134,7 @@ class Log:
         self.decide(partition, epoch, commit=False)
         self.epochs[partition] = epoch + 1
         self.world.log("txn", f"partition {partition} has epoch {epoch + 1}")
+        await self.strikes("opening")
         return Writer(self, partition, epoch + 1)
 
 
@@ -159,9 +173,9 @@ class Writer:
         if self._log.epochs[self._partition] != self._epoch:
             raise FencedError("another owner has taken it")
 
-    async def _step(self) -> None:
+    async def _step(self, moment: str) -> None:
         """Send one request of a transaction."""
-        arrived = await self._log.request()
+        arrived = not await self._log.strikes(moment) and await self._log.request()
         self._check()
         if not arrived:
             raise InterruptedWriteError("a write was interrupted")
@@ -178,22 +192,22 @@ class Writer:
         topic = AUDIT
         for output in outputs:
             if output.topic != topic:
-                await self._step()
+                await self._step("records")
                 topic = output.topic
             self._check()
             offset = log.append(output.topic, number, output.value, self._epoch)
             if output.topic == AUDIT:
                 audit_end = offset + 1
-        await self._step()
+        await self._step("snapshot")
         self._check()
         log.append(SNAPSHOT, number, snapshot, self._epoch)
-        await self._step()
+        await self._step("commit")
         arrives = await log.request()
         self._check()
         if not arrives and log.world.random.random() < 0.5:  # the request is lost, not its answer
             raise InterruptedWriteError("a write was interrupted")
         log.decide(number, self._epoch, commit=True)
-        answered = await log.request()
+        answered = not await log.strikes("answer") and await log.request()
         if not (arrives and answered):
             raise InterruptedWriteError("a write was interrupted")
         return audit_end
@@ -314,7 +328,7 @@ class _Serving:
         with self.manager.failing():
             while not task.ended:
                 if task.fetch_offset >= len(log):
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(POLL)
                     continue
                 message = log[task.fetch_offset]
                 await asyncio.sleep(0)

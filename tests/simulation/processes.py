@@ -16,6 +16,7 @@ uses one of them outside of a simulated process gets an error.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import hashlib
 import heapq
@@ -41,6 +42,8 @@ from mode import services as mode_services
 from mode import threads as mode_threads
 
 from connectors.runtime.offload import offload
+from connectors.storage.kafka import connection as access
+from stream.settings import Settings
 
 START = 1_772_452_800
 """Wall-clock time at which every world begins, in seconds: 2026-03-02T12:00Z."""
@@ -527,20 +530,27 @@ def _sources(world: World) -> dict[Any, Any]:
     }
 
 
+@functools.lru_cache(maxsize=1)
+def _uses(sources: tuple[Any, ...], modules: int) -> list[tuple[dict[str, Any], str, Any]]:
+    """Return where in this many loaded modules the sources are: a module's names, the name, the source."""
+    del modules
+    wanted = {id(each) for each in sources}
+    return [
+        (module.__dict__, attribute, value)
+        for name, module in list(sys.modules.items())
+        if hasattr(module, "__dict__") and not name.startswith(("_pytest", "pytest"))
+        for attribute, value in module.__dict__.items()
+        if id(value) in wanted
+    ]
+
+
 @contextmanager
 def guarded(world: World) -> Iterator[None]:
     """Replace clocks, chance, threads and sockets in every module while a world runs; collect no garbage meanwhile."""
-    replaced: list[tuple[dict[str, Any], str, Any]] = []
-    sources = {id(old): (old, new) for old, new in _sources(world).items()}
-    for name, module in list(sys.modules.items()):
-        if module is None or name.startswith(("_pytest", "pytest")):
-            continue
-        names = getattr(module, "__dict__", {})
-        for attribute, value in list(names.items()):
-            found = sources.get(id(value))
-            if found is not None:
-                replaced.append((names, attribute, value))
-                names[attribute] = found[1]
+    sources = _sources(world)
+    replaced = _uses(tuple(sources), len(sys.modules))
+    for names, attribute, value in replaced:
+        names[attribute] = sources[value]
     chance, policy = random.getstate(), asyncio.get_event_loop_policy()
 
     def refuse(self: threading.Thread) -> None:
@@ -549,8 +559,9 @@ def guarded(world: World) -> Iterator[None]:
     order_sets()
     random.seed(world.seed)
     asyncio.set_event_loop_policy(_Policy(world))
-    changed: list[tuple[type, str, Any]] = [
+    changed: list[tuple[Any, str, Any]] = [
         (mode_threads.ServiceThread, "Worker", _Thread), (threading.Thread, "start", refuse),
+        (access, "Settings", functools.cache(Settings)),
     ]  # fmt: skip
     former = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     for owner, name, value in changed:

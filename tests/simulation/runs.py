@@ -12,28 +12,36 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
-from connectors.keys import key_files
-from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.simulation import occupancy, port
-from tests.simulation.checker import Record, Topics, problems
+from tests.simulation.checker import Record, Topics, forked, problems
 from tests.simulation.kafka_brokers import Cluster
 from tests.simulation.network import Network
-from tests.simulation.processes import Process, World, guarded
-from tests.simulation.schedules import BROKERS, PACE, WINDOWS, WORKERS, Event, Outcome, Schedule, draw
+from tests.simulation.processes import Globals, Process, World, guarded
+from tests.simulation.schedules import AIMED, BROKERS, PACE, WINDOWS, WORKERS, Event, Kept, Outcome, Schedule, draw
 
 LIVENESS = 120.0
 """Seconds after the last fault within which every window must be out: the longest of the product's waits is 60 s."""
 ENDING = 20.0
 """Seconds within which a worker that is told to stop has stopped."""
+DELAYS = ("pause", "pause at", "starve")
+"""Faults during which a worker cannot be expected to stop in time."""
 STARVED = 300.0
 """Factor by which the callbacks of a process that starves take longer."""
 TOPICS = Topics(AUDIT, LEAKAGE, QUARANTINE, occupancy.PRIVATE)
 RESULTS = (AUDIT, LEAKAGE, QUARANTINE, *occupancy.PRIVATE)
 KILLED = -9
+STOPPED = " stopped: "
+WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
+"""What a worker names that cannot go on after a loss, and what it names if an order lets it go on."""
+AWAY = "no Kafka broker answers"
+"""What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
+LOST_BATCHES = 6
+"""How many batches of each partition are lost with its last records."""
 End = Callable[[], None]
 
 
@@ -44,6 +52,8 @@ def _nothing() -> None:
 class _Run(ABC):
     """What the runs of both levels have in common."""
 
+    own_globals: ClassVar[Globals] = {}
+
     def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
         self.world = World(seed)
         self.events = events
@@ -51,6 +61,10 @@ class _Run(ABC):
         self.processes: dict[str, Process] = {}
         self.faults: list[str] = []
         self._stopping = False
+        self._told: list[Process] = []
+        """Workers that were told to stop."""
+        self._aims: dict[Any, Callable[[], bool]] = {}
+        """Faults that wait for a moment."""
         self._restarted = {1}
         """Exit codes after which a program is started again."""
 
@@ -61,7 +75,7 @@ class _Run(ABC):
         """Return the program of a process."""
 
     def _start(self, name: str) -> None:
-        process = self.processes[name] = Process(self.world, name, occupancy.GLOBALS)
+        process = self.processes[name] = Process(self.world, name, self.own_globals)
         process.ended = lambda: self._ended(process)
         process.start(lambda: self._program(name))
 
@@ -69,7 +83,8 @@ class _Run(ABC):
         """Start a program again that has ended by itself, as a supervisor does."""
         if self._stopping or process.exit_code == KILLED:
             return
-        if process.exit_code not in self._restarted:
+        stopped = process in self._told and process.exit_code == 0
+        if process.exit_code not in self._restarted and not stopped:
             self.faults.append(f"exit: {process.name} ended with {process.exit_code}: {process.failure!r}")
         self.world.after(1.0 + self.world.random.random(), lambda: self._restart(process))
 
@@ -81,13 +96,42 @@ class _Run(ABC):
 
     def _begin(self, event: Event) -> None:
         self.world.log("fault", str(event))
+        if event.kind.endswith(AIMED):
+            self._aim(event)
+            return
         end: End = getattr(self, "_" + event.kind.replace(" ", "_"))(event.target)
         self.world.after(event.length, end)
+
+    @abstractmethod
+    def _aim(self, event: Event) -> None:
+        """Let a fault happen when its process comes to the moment that its target names."""
+
+    def _strike(self, event: Event) -> bool:
+        """Let an aimed fault happen; return whether the request, or its answer, is lost."""
+        kind, process = event.kind.removesuffix(AIMED), event.target.split()[0]
+        self.world.log("fault", f"{event.target}: {kind}")
+        if kind == "lose":
+            return True
+        end: End = getattr(self, "_" + kind)(process)
+        self.world.after(event.length, end)
+        return kind == "kill"
 
     def _kill(self, target: str) -> End:
         process = self.processes[target]
         process.kill()
         return lambda: self._restart(process)
+
+    def _stop(self, target: str) -> End:
+        process = self.processes[target]
+        self._told.append(process)
+        process.signal(signal.SIGTERM)
+        if not any(event.kind in DELAYS and target in event.target for event in self.events):
+            self.world.after(ENDING, lambda: self._check_ended(process))
+        return lambda: self._restart(process)
+
+    def _check_ended(self, process: Process) -> None:
+        if process.alive:
+            self.faults.append(f"ending: {process.name} runs {ENDING:.0f} s after it was told to stop")
 
     def _pause(self, target: str) -> End:
         process = self.processes[target]
@@ -131,10 +175,15 @@ class _Run(ABC):
             for partition in logs[AUDIT]
             for entry in (orjson.loads(each.value) for each in partition if each.value and each.committed)
         }
-        lost = [f"stalled: {line}" for line in self.world.trace.lines if "worker stopped: StalledError" in line]
-        found = [*self.faults, *lost, *problems(logs, TOPICS, occupancy.expected(sent, self.key, begun))]
+        found = [*self.faults, *self._judged(logs, lambda: occupancy.expected(sent, self.key, begun))]
         trace = self.world.trace
         return Outcome(found, trace.digest(), trace.lines, self.world.now - 1000.0, settled, self.events)
+
+    def _judged(
+        self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
+    ) -> list[str]:
+        """Return what is wrong with the final log."""
+        return problems(logs, TOPICS, expected())
 
     def _play(self) -> float:
         """Let everything happen; return how long it took after the last fault until all was out."""
@@ -145,12 +194,13 @@ class _Run(ABC):
             world.at(begin + event.at, lambda event=event: self._begin(event))  # type: ignore[misc]
         calm = max([event.at + event.length for event in self.events], default=0.0)
         world.run(lambda: False, calm + 0.1)
+        self._aims.clear()
         world.log("faults", "are over")
         over = world.now
         if not world.run(self._complete, LIVENESS + WINDOWS * PACE):
             self.faults.append(f"stalled: {self._left()} windows are not out {LIVENESS:.0f} s after the last fault")
         settled = world.now - over
-        self._stop()
+        self._stop_all()
         return settled
 
     def _complete(self) -> bool:
@@ -161,7 +211,7 @@ class _Run(ABC):
         due = len(occupancy.SITES) * (WINDOWS + 1)
         return due - min(map(self._visible, occupancy.PRIVATE))
 
-    def _stop(self) -> None:
+    def _stop_all(self) -> None:
         """Tell the workers to stop, as an operator does."""
         self._stopping = True
         running = [self.processes[name] for name in WORKERS if self.processes[name].alive]
@@ -171,12 +221,14 @@ class _Run(ABC):
         self.faults += [
             f"ending: {process.name} ended with {process.exit_code} when it was told to stop"
             for process in running
-            if process.exit_code != 0
+            if process.exit_code not in (0, KILLED)  # SIGTERM kills what has only just started
         ]
 
 
 class WireRun(_Run):
     """The product's programs on simulated brokers."""
+
+    own_globals = occupancy.GLOBALS
 
     def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
         super().__init__(seed, events, folder)
@@ -184,8 +236,13 @@ class WireRun(_Run):
         self.cluster = Cluster(self.world, self.network, BROKERS)
         self._usual = {name: getattr(self.cluster, name) for name in ("lost_answers", "service_time", "copy_time")}
         self._feed = occupancy.Feed(seed, WINDOWS, PACE)
+        self._aims = self.cluster.aims
         self._changed = False
         """Whether workers are started under the other policy."""
+        self._lost: dict[str, list[Sequence[Record]]] = {}
+        """By topic of which acknowledged records were destroyed, what it held before."""
+        self._accept_loss = False
+        """Whether workers are started with the consent that one of them has asked for."""
         self._cut_by: Counter[tuple[str, str]] = Counter()
         """How many faults have cut a link."""
 
@@ -193,17 +250,53 @@ class WireRun(_Run):
         if name == "ingest":
             return occupancy.ingest(self.cluster.bootstrap, self._feed)
         policy = occupancy.CHANGED if self._changed else occupancy.POLICY
-        return occupancy.worker(self.cluster.bootstrap, self.key, policy, accept_policy=self._changed)
+        return occupancy.worker(
+            self.cluster.bootstrap, self.key, policy, accept_policy=self._changed, accept_loss=self._accept_loss
+        )
 
     def _ended(self, process: Process) -> None:
+        end = self._end_of(process)
+        if self._lost and self._waits_for_operator(process.name):
+            return
+        if self._lost and ACCEPT in end:
+            self._accept_loss = True
+        elif end and not self._may_end(process.name, end):
+            self.faults.append(f"stopped: {process.name}: {end}")
         if process.name != "ingest" or not self._feed.done:
             super()._ended(process)
+
+    def _may_end(self, name: str, end: str) -> bool:
+        """Return whether a program may end by itself for this reason."""
+        return AWAY in end or (self._changed and "UsageError" in end) or (bool(self._lost) and name == "ingest")
+
+    def _end_of(self, process: Process) -> str:
+        """Return why a worker says that it has stopped; nothing if it has not said so."""
+        if process.exit_code in (None, 0, KILLED):
+            return ""
+        said = (line.partition(STOPPED) for line in reversed(self.world.trace.lines) if process.name in line)
+        return next((reason for _, found, reason in said if found), "")
+
+    def _complete(self) -> bool:
+        return super()._complete() or (bool(self._lost) and all(map(self._waits_for_operator, WORKERS)))
+
+    def _waits_for_operator(self, name: str) -> bool:
+        """Return whether a worker has ended because of a loss, and named a way out that takes more than an order."""
+        end = "" if self.processes[name].alive else self._end_of(self.processes[name])
+        return WAY_OUT in end and ACCEPT not in end
+
+    def _judged(
+        self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
+    ) -> list[str]:
+        """After a loss, nothing may come out with other bytes than what was ever there."""
+        if not self._lost:
+            return super()._judged(logs, expected)
+        return list(forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS))
 
     def _prepare(self) -> None:
         operator = Process(self.world, "operator", occupancy.GLOBALS)
 
         async def prepare() -> int:
-            key_files.create(self.key, laboratory=True)
+            occupancy.create_key(self.key)
             return await occupancy.create(self.cluster.bootstrap)
 
         operator.start(prepare)
@@ -263,6 +356,40 @@ class WireRun(_Run):
 
         return mend
 
+    def _aim(self, event: Event) -> None:
+        process, request, side = event.target.split()
+        self.cluster.aims[process, request, side] = lambda: self._strike(event)
+
+    def _foreign_transaction(self, target: str) -> End:
+        return self.cluster.hold_open(OBSERVATIONS, int(target))
+
+    def _destroy(self, name: str) -> str:
+        """Remember what a topic holds of which something is about to be destroyed."""
+        topic = {"observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT}[name]
+        self._restarted = {0, 1, 2}
+        self._lost.setdefault(topic, []).extend(list(each.records()) for each in self.cluster.topics[topic])
+        return topic
+
+    def _delete_records(self, target: str) -> End:
+        """Delete everything that a topic holds, as retention does."""
+        topic = self._destroy(target)
+        for partition in self.cluster.topics[topic]:
+            self.world.log("cluster", f"{topic}-{partition.number} loses its records before {partition.high_watermark}")
+            partition.delete_before(partition.high_watermark)
+        return _nothing
+
+    def _lose_end(self, target: str) -> End:
+        """Lose the last records of a topic, as an unclean election does."""
+        topic = self._destroy(target)
+        for partition in self.cluster.topics[topic]:
+            partition.lose_end(LOST_BATCHES)
+            self.world.log("cluster", f"{topic}-{partition.number} loses its records from {partition.end} on")
+        return _nothing
+
+    def _make_anew(self, target: str) -> End:
+        self.cluster.make_anew(self._destroy(target))
+        return _nothing
+
     def _change_policy(self, target: str) -> End:
         """Start a worker with another policy; who works under the one before ends with 2, and is started so too."""
         self._changed, self._restarted = True, {0, 1, 2}
@@ -298,6 +425,7 @@ class PortRun(_Run):
     def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
         super().__init__(seed, events, folder)
         self.log = port.Log(self.world)
+        self._aims = self.log.aims
         self.assignment = port.Assignment()
         self._waiting = occupancy.Movement(seed, WINDOWS).messages()
 
@@ -305,7 +433,7 @@ class PortRun(_Run):
         return port.worker(self.log, self.assignment, name, self.key)
 
     def _prepare(self) -> None:
-        key_files.create(self.key, laboratory=True)
+        occupancy.create_key(self.key)
         for name in WORKERS:
             self._start(name)
         self._balance()
@@ -359,6 +487,10 @@ class PortRun(_Run):
 
     # --- faults ---------------------------------------------------------------------------------------
 
+    def _aim(self, event: Event) -> None:
+        process, moment = event.target.split()
+        self.log.aims[process, moment] = lambda: self._strike(event)
+
     def _pause(self, target: str) -> End:
         end = super()._pause(target)
         self.world.after(occupancy.SESSION_TIMEOUT * self.world.random.random(), self._balance)
@@ -395,6 +527,14 @@ def _runner(kind: type[_Run], level: str) -> Callable[[int, Schedule | None], Ou
             return kind(seed, draw(seed, level) if events is None else events, Path(folder)).run()
 
     return run
+
+
+def run_kept(kept: Kept) -> Outcome:
+    """Run a kept schedule; what must be said and is not is a problem too."""
+    outcome = LEVELS[kept.level](kept.seed, kept.events)
+    if not any(kept.says in line for line in outcome.lines):
+        outcome.problems.append(f"silent: nobody says {kept.says!r}")
+    return outcome
 
 
 LEVELS = {"port": _runner(PortRun, "port"), "wire": _runner(WireRun, "wire")}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from tests.simulation import occupancy
 
@@ -34,24 +36,38 @@ Schedule = Sequence[Event]
 
 LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
     "wire": {
-        "kill": (0.1, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0), "kill broker": (0.2, 14.0),
-        "hang broker": (0.2, 16.0), "cut": (0.1, 12.0), "isolate": (0.1, 12.0), "reset": (0.0, 0.0),
-        "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
-        "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0),
+        "kill": (0.1, 4.0), "stop": (0.5, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0),
+        "kill broker": (0.2, 14.0), "hang broker": (0.2, 16.0), "cut": (0.1, 12.0), "isolate": (0.1, 12.0),
+        "reset": (0.0, 0.0), "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
+        "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0), "foreign transaction": (0.5, 20.0),
+        "kill at": (0.1, 4.0), "pause at": (0.5, 14.0), "lose at": (0.0, 0.0),
+        "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0),
     },
     "port": {
-        "kill": (0.1, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0), "lose answers": (0.5, 5.0),
+        "kill": (0.1, 4.0), "stop": (0.5, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0),
+        "lose answers": (0.5, 5.0),
         "slow log": (0.5, 8.0), "outage": (0.1, 12.0), "move": (0.0, 0.0),
+        "kill at": (0.1, 4.0), "pause at": (0.5, 14.0), "lose at": (0.0, 0.0),
     },
 }  # fmt: skip
-"""By level, the kinds of faults, and how long they may last in seconds."""
+"""By level, the kinds of faults, and how long they may last in seconds. Those "at" wait for a moment."""
+AIMED = " at"
+LOSSES = ("delete records", "lose end", "make anew")
+"""Faults that destroy what was acknowledged."""
+OF_A_PROCESS = ("kill", "pause", "starve", "isolate", "reset")
+DESTROYED = ("observations", "observations", "audit", "snapshot")
+MOMENTS = {
+    "wire": ("EndTxn", "EndTxn", "InitProducerId", "AddPartitionsToTxn", "Produce", "JoinGroup", "SyncGroup", "Offset"),
+    "port": ("opening", "records", "snapshot", "commit", "answer"),
+}
+"""By level, the moments at which processes are vulnerable: requests on the wire, steps of a commit at the port."""
 
 
 def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
     """Draw a schedule: a random subset of the faults that a level knows, and so many of them."""
     chance = random.Random(f"schedule {seed}")
     lengths = LENGTHS[level]
-    kinds = [kind for kind in lengths if chance.random() < 0.4] or ["kill"]
+    kinds = [kind for kind in lengths if chance.random() < _share(kind)] or ["kill"]
     events = []
     for _ in range(chance.randint(1, most)):
         kind = chance.choice(kinds)
@@ -62,21 +78,26 @@ def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
     return sorted(events, key=lambda event: event.at)
 
 
+def _share(kind: str) -> float:
+    """Return in how many of the schedules a kind of fault occurs: what is aimed finds most."""
+    return 0.02 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
+
+
 def _target(chance: random.Random, kind: str, level: str) -> str:
+    """Draw what a fault hits."""
     broker = f"broker-{chance.randint(1, BROKERS)}"
     process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest"])
-    match kind:
-        case "kill broker" | "hang broker":
-            return broker
-        case "cut":
-            return f"{process} {broker}"
-        case "kill" | "pause" | "starve" | "isolate" | "reset":
-            return process
-        case "change policy":
-            return chance.choice(WORKERS)
-        case "move":
-            return str(chance.randrange(occupancy.PARTITIONS))
-    return "cluster"
+    partition = str(chance.randrange(occupancy.PARTITIONS))
+    if kind in LOSSES:
+        return chance.choice(DESTROYED)
+    if kind.endswith(AIMED):
+        moment = f"{process} {chance.choice(MOMENTS[level])}"
+        return moment if level == "port" else f"{moment} {chance.choice(('before', 'after'))}"
+    targets = {
+        "kill broker": broker, "hang broker": broker, "cut": f"{process} {broker}", "move": partition,
+        "foreign transaction": partition, "change policy": chance.choice(WORKERS), "stop": chance.choice(WORKERS),
+    }  # fmt: skip
+    return targets.get(kind, process if kind in OF_A_PROCESS else "cluster")
 
 
 @dataclass
@@ -126,6 +147,31 @@ def shrink(seed: int, events: Schedule, run: Run, tries: int = 60) -> list[Event
         if event.length > 0.2 and fails([*kept[:at], shorter, *kept[at + 1 :]]):
             kept[at] = shorter
     return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A schedule that has found something."""
+
+    name: str
+    level: str
+    seed: int
+    found: str
+    """What it found when it was kept."""
+    finds: tuple[str, ...]
+    """Mutants that it finds."""
+    events: Schedule
+    says: str = ""
+    """What a program must say in it."""
+
+
+def kept_schedules() -> list[Kept]:
+    """Return the kept schedules."""
+    listed = json.loads((Path(__file__).parent / "kept_schedules.json").read_text())
+    return [
+        Kept(**each | {"finds": tuple(each["finds"]), "events": [Event(**event) for event in each["events"]]})
+        for each in listed
+    ]
 
 
 def as_json(events: Schedule) -> list[dict[str, object]]:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.simulation import checker
-from tests.simulation.runs import LEVELS
-from tests.simulation.schedules import Event, Outcome, Schedule, shrink
+from tests.simulation.runs import LEVELS, run_kept
+from tests.simulation.schedules import Event, Kept, Outcome, Schedule, kept_schedules, shrink
 
 HERE = Path(__file__).parent
-KEPT: list[dict[str, Any]] = json.loads((HERE / "kept_schedules.json").read_text())
-PORT, WIRE = 60, 6
-"""Schedules of each level in an ordinary run; nightly there are more."""
-PARTS = 3
+KEPT = kept_schedules()
+PORT, WIRE = 300, 30
+"""Schedules of each level in an ordinary run; ``make nightly`` takes an hour of them."""
+PARTS = 6
 
 
 def refuse(level: str, seeds: range) -> None:
@@ -39,18 +37,19 @@ def test_faults_on_the_wire_change_nothing_that_comes_out(part: int) -> None:
     refuse("wire", range(part, WIRE, PARTS))
 
 
+@pytest.mark.parametrize("kept", KEPT, ids=[kept.name for kept in KEPT])
+def test_a_schedule_that_has_found_something_finds_nothing_more(kept: Kept) -> None:
+    outcome = run_kept(kept)
+    assert not outcome.problems, "\n".join([kept.found, *outcome.problems, *outcome.lines])
+
+
 @pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("level", "runs"), [("port", 3000), ("wire", 600)])
-def test_many_faults_change_nothing_that_comes_out(level: str, runs: int) -> None:
-    refuse(level, range(1000, 1000 + runs))
-
-
-@pytest.mark.parametrize("kept", KEPT, ids=[kept["name"] for kept in KEPT])
-def test_a_schedule_that_has_found_something_finds_nothing_more(kept: dict[str, Any]) -> None:
-    events = [Event(**event) for event in kept["events"]]
-    outcome = LEVELS[kept["level"]](kept["seed"], events)
-    assert not outcome.problems, "\n".join([kept["found"], *outcome.problems, *outcome.lines])
+@pytest.mark.parametrize(("schedule", "mutant"), [(kept.name, name) for kept in KEPT for name in kept.finds])
+def test_a_kept_schedule_finds_each_fault_that_it_is_said_to_find(schedule: str, mutant: str) -> None:
+    line = [sys.executable, "-m", "tests.simulation", "--put-back", mutant, "--kept", schedule]
+    done = subprocess.run(line, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{mutant}: found by the kept schedule" in done.stdout
 
 
 def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from connectors.keys import key_files
 from tests.simulation import occupancy
 from tests.simulation.checker import problems
 from tests.simulation.processes import Process, guarded
@@ -31,7 +30,7 @@ class Scenario(WireRun):
         operator = Process(self.world, "operator", occupancy.GLOBALS)
 
         async def main() -> int:
-            key_files.create(self.key, laboratory=True)
+            occupancy.create_key(self.key)
             return await occupancy.create(self.cluster.bootstrap)
 
         operator.start(main)

@@ -33,7 +33,7 @@ from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.policy.counts import CountRelease
 from stream.records import DAY, MINUTE
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import CountPlan, count_plan
 from stream.release.validation import load_policy
 from tests.statistical.test_filter_error import TABLE, building
 from tests.statistical.test_revised_error import places
@@ -160,7 +160,7 @@ def plan_of(release: str, place: Place) -> CountPlan:
     )
     (counted,) = policy.release
     assert isinstance(counted, CountRelease)
-    return CountPlan(policy, counted, "s")
+    return count_plan(policy, counted, "s")
 
 
 class Bands(NamedTuple):
@@ -187,7 +187,7 @@ def bands(release: str, name: str) -> Bands:
         if day != (day := (end - length) // DAY):
             state = mechanism.pause(state)
         key, context = day.to_bytes(32, "big"), Context("s", "r", end, 1, plan.names)
-        own = plan._counted.counts(counts)
+        own = plan._named(counts)
         noise = np.zeros_like(own)
         if not plan.draws_own_noise:
             noise = noise_chain(key, context, counts_digest(own), [mechanism.noise], len(own))[mechanism.noise]

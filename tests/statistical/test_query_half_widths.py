@@ -18,7 +18,7 @@ from scipy import stats
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.registry import ReleaseContext
 from stream.records import MINUTE, OccupancyWindow
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import CountPlan, count_plan
 from stream.release.ledger_writer import Head
 from stream.release.queries import QueryPlan
 from stream.release.validation import load_policy
@@ -64,7 +64,7 @@ def plans(release: str, windows: int) -> tuple[CountPlan, QueryPlan]:
         f'queries = [{{ name = "s", kind = "window-sum", windows = {windows} }}]\n'
     )
     policy = load_policy(text)
-    [counted] = [CountPlan(policy, each, "dbh") for each in policy.release]  # type: ignore[arg-type]
+    [counted] = [count_plan(policy, each, "dbh") for each in policy.release]  # type: ignore[arg-type]
     return counted, QueryPlan(counted, counted.release.queries[0])
 
 

@@ -284,7 +284,8 @@ def _topic(name: str) -> Row:
     retention = int(config.get("retention.ms", FOR_EVER))
     compacted = "compact" in config["cleanup.policy"]
     days = "∞" if retention == FOR_EVER else f"{retention / DAY_MS:g} d"
-    return Row(name, {"topic": name, "kept": f"1/key, {days}" if compacted else days})
+    what = Word(f"topic_{name.split('.')[1]}")
+    return Row(name, {"topic": name, "what": what, "kept": f"1/key, {days}" if compacted else days})
 
 
 def _spent(account: Mapping[str, Any]) -> Iterator[Row]:

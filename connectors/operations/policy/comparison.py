@@ -34,7 +34,7 @@ from stream.policy.counts import Count, CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.sites import Site
 from stream.records import DAY, EPOCH, MINUTE, Micros, OccupancyWindow
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import count_plan
 from stream.release.validation import Policy
 from stream.sensing.visits import VisitBound
 
@@ -155,8 +155,8 @@ def _tried(policy: PolicyDocument, name: str, release: CountRelease, epsilon: Fr
     variant = _with_site(policy, name, bounded if count == "ticks" else whole, wanted)
     windows = tried_windows(wanted, _day(name, variant.site[name], visits_of(variant, name)))
     present = {each.window_end: each for each in _day(name, whole, None)}
-    truth = CountPlan(_with_site(policy, name, whole, ticks), ticks, name)
-    plan = CountPlan(variant, wanted, name)
+    truth = count_plan(_with_site(policy, name, whole, ticks), ticks, name)
+    plan = count_plan(variant, wanted, name)
     published = zip(windows, published_counts(variant, plan, epsilon, windows), strict=True)
     working = [(window, counts) for window, counts in published if _is_working(own, window.window_end)]
     return by_level_quality(

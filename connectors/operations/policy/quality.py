@@ -42,7 +42,7 @@ from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.policy.sites import Site, Zone
 from stream.records import MINUTE, Heartbeat, LevelCounts, Micros, ObservationBatch, OccupancyWindow, Row
-from stream.release.count_plan import ByLevel, CountPlan
+from stream.release.count_plan import ByLevel, ChangePlan, CountPlan, count_plan
 from stream.release.validation import Policy
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import OccupancyOperator
@@ -360,7 +360,7 @@ def expected_quality(
 
     ``tick`` is called after each window.
     """
-    plan = CountPlan(policy, release, site)
+    plan = count_plan(policy, release, site)
     windows = tried_windows(release, days[site])
     truth, published = [plan.truth(window) for window in windows], []
     for counts in published_counts(policy, plan, epsilon, windows):
@@ -400,8 +400,7 @@ def published_counts(
     """Yield the published counts of each window: with one audience, those of a replay under the same keys."""
     site, mechanism = policy.site[plan.site], plan.mechanisms[epsilon]
     state, today = mechanism.initial(), None
-    sums = plan.sums
-    summed = None if sums is None else sums.initial()
+    summed = plan.sums.initial() if isinstance(plan, ChangePlan) else None
     for window in windows:
         key_day = key_day_of(window.window_end - site.tick)
         if key_day != today:
@@ -409,9 +408,9 @@ def published_counts(
         key = subkey(plan_keys().noise_key(key_day), Purpose.NOISE)
         slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
         item = _input(plan, mechanism, window, key, slot)
-        if sums is not None and summed is not None:
+        if isinstance(plan, ChangePlan) and summed is not None:
             tick = plan.day_tick(window)
-            summed, [counts] = sums.step(summed, tick)
+            summed, [counts] = plan.sums.step(summed, tick)
             item = item._replace(counts=counts, position=tick.position)
         state, [made] = mechanism.step(state, item)
         yield plan.published_counts(mechanism, made)

@@ -1,6 +1,6 @@
 // The account of all readers, for readers of the account: each reader, any coalition of them, and each attribute.
 
-import { ask } from "./api.js";
+import { ask, reasonOf } from "./api.js";
 import { h, put } from "./dom.js";
 import { moment, zoneName } from "./format.js";
 import { own } from "./own.js";
@@ -55,7 +55,7 @@ function coalitionPart(readers, site, signal) {
       const { sites } = await ask("account/coalition", { audiences: chosen.join(",") }, signal);
       if (mine === asked) put(told, sites[site] ? costs(words.coalition, [[words.coalitionOf(chosen.join(" + ")), sites[site]]]) : h("p", {}, words.accountNone));
     } catch (error) {
-      if (mine === asked && !signal.aborted) put(told, h("p", { class: "warning", role: "alert" }, `${error.message} ${error.rule ?? ""}`));
+      if (mine === asked && !signal.aborted) put(told, h("p", { class: "warning", role: "alert" }, reasonOf(error)));
     }
     return undefined;
   };

@@ -1,5 +1,7 @@
 // Requests to the service. Every response is JSON. An error contains the field, the rule and sometimes the value.
 
+import { strings } from "./strings.js";
+
 const BASE = "api/v1/";
 
 /** An error response of the service. */
@@ -12,6 +14,13 @@ export class Refused extends Error {
   }
 }
 
+/** Why a request failed, in the page's language: by the status, with the field and, in English, the service's own words. */
+export function reasonOf(error) {
+  const words = strings.refusals;
+  if (!(error instanceof Refused)) return error.message;
+  return `${words[error.status] ?? words.other}${error.rule ? words.detail(error.message, error.rule) : ""}`;
+}
+
 /** The URL of a request, also for links and streams. */
 export function address(path, parameters = {}) {
   const query = new URLSearchParams();
@@ -22,7 +31,10 @@ export function address(path, parameters = {}) {
   return BASE + path + (text ? `?${text}` : "");
 }
 
-async function answer(response) {
+async function answer(asked) {
+  const response = await asked.catch((error) => {
+    throw error.name === "AbortError" ? error : new Refused(0, "service");
+  });
   if (response.status === 204) return null;
   const body = await response.json().catch(() => null);
   if (response.ok) return body;
@@ -32,7 +44,7 @@ async function answer(response) {
 
 /** Send a GET request. `signal` is an AbortSignal that cancels it. */
 export async function ask(path, parameters = {}, signal = undefined) {
-  return answer(await fetch(address(path, parameters), { headers: { Accept: "application/json" }, signal, cache: "no-store" }));
+  return answer(fetch(address(path, parameters), { headers: { Accept: "application/json" }, signal, cache: "no-store" }));
 }
 
 /** Return a function that gives AbortSignals: each new one aborts the previous one, and all end when the page is left. */
@@ -49,7 +61,7 @@ export function newestOf(left) {
 
 /** Send a POST or DELETE request. */
 export async function send(method, path, body = null) {
-  return answer(await fetch(BASE + path, {
+  return answer(fetch(BASE + path, {
     method,
     headers: body === null ? {} : { "Content-Type": "application/json" },
     body: body === null ? undefined : JSON.stringify(body),

@@ -1,5 +1,6 @@
 // A question of the detective game: its text, the released series, a form for the answer, and then the true counts.
 
+import { reasonOf } from "./api.js";
 import { chart } from "./chart.js";
 import { h, put, say } from "./dom.js";
 import { date } from "./format.js";
@@ -81,4 +82,4 @@ export function outcome(told, task, points) {
 }
 
 /** The reason of a failed request. */
-export const refusal = (error) => h("p", { class: "warning", role: "alert" }, `${error.message} ${error.rule ?? ""}`);
+export const refusal = (error) => h("p", { class: "warning", role: "alert" }, reasonOf(error));

@@ -12,8 +12,8 @@ const token = new URLSearchParams(location.hash.slice(1)).get("token");
 const headers = { Accept: "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
 
 async function asked(path) {
-  const response = await fetch(`api/v1/${path}`, { headers, cache: "no-store" });
-  if (!response.ok) throw new Error(response.status === 401 || response.status === 403 ? words.refused : words.away);
+  const response = await fetch(`api/v1/${path}`, { headers, cache: "no-store" }).catch(() => null);
+  if (!response?.ok) throw new Error(response?.status === 401 || response?.status === 403 ? words.refused : words.away);
   return response.json();
 }
 
@@ -38,7 +38,7 @@ async function refresh() {
     const given = ["audience", "site"].filter((name) => parameters.get(name)).map((name) => [name, parameters.get(name)]);
     draw(await asked(`room?${new URLSearchParams(given)}`));
   } catch (error) {
-    put(place, h("h1", {}, words.title), h("p", { role: "alert" }, error.message || words.away));
+    put(place, h("h1", {}, words.title), h("p", { role: "alert" }, error.message));
   }
 }
 

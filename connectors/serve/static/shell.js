@@ -1,6 +1,6 @@
 // The frame around every page: navigation, building, reader, theme, state of the connection, playback.
 
-import { send } from "./api.js";
+import { reasonOf, send } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { follow } from "./feed.js";
 import { here, link } from "./router.js";
@@ -112,7 +112,7 @@ async function mounted(found, context, retry) {
   } catch (error) {
     if (!signal.aborted) put(main, h("div", { class: "card failure", role: "alert" },
       h("h1", {}, strings.shell.failed),
-      h("p", {}, error.message), error.rule ? h("p", { class: "soft" }, error.rule) : null,
+      h("p", {}, reasonOf(error)),
       h("button", { class: "button", on: { click: retry } }, strings.shell.again)));
   } finally {
     if (!signal.aborted) main.removeAttribute("aria-busy");

@@ -1,6 +1,6 @@
 // The form for a token. It is sent in the body of one request; the response sets a cookie that no script can read.
 
-import { Refused, send } from "./api.js";
+import { reasonOf, send } from "./api.js";
 import { h, put } from "./dom.js";
 import { strings } from "./strings.js";
 
@@ -33,8 +33,7 @@ export function signIn(place, error, tried, signed) {
 
 function reason(error, tried) {
   if (error === "ended") return strings.sign.ended;
-  if (!(error instanceof Refused)) return strings.sign.unreachable;
   if (error.status === 429) return strings.sign.slow;
   if (error.status === 401 || error.status === 403) return tried ? strings.sign.refused : "";
-  return error.message;
+  return reasonOf(error);
 }

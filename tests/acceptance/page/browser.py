@@ -68,10 +68,10 @@ def launched(playwright: Playwright, program: Path) -> Browser:
 
 
 @contextmanager
-def served(application: ASGIApp) -> Iterator[str]:
-    """Serve an application on loopback from a thread of its own; yields its address."""
+def served(application: ASGIApp, port: int = 0) -> Iterator[str]:
+    """Serve an application on loopback from a thread of its own; yields its address. Port 0: one that is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
-        listening.bind(("127.0.0.1", 0))
+        listening.bind(("127.0.0.1", port))
         config = uvicorn.Config(
             application, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1, access_log=False
         )

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from starlette.staticfiles import StaticFiles
 
 import connectors.serve
 from connectors.serve.learn import answer_result
-from connectors.serve.models import Answered
+from connectors.serve.models import Answered, BookingsPart
 from tests.acceptance.page.books import attribute_releases, told
 
 STATIC = Path(connectors.serve.__file__).parent / "static"
@@ -96,6 +96,8 @@ class Scene:
     """Estimates of people with their bands, by node; None: nobody has counted people."""
     alerts: dict[str, int] | None = None
     """What a threshold stream says of rooms: 1 where an alert lasts; None: there is no stream."""
+    bookings: tuple[str, ...] = ()
+    """The readers to whom bookings are shown."""
     split: bool = False
     """Whether facilities get rooms in one release and sums in another, as 'policy init' makes them."""
     order: tuple[str, ...] = ()
@@ -274,6 +276,40 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def booked_day(scene: Scene, day: str) -> dict[str, Any]:
+    """Return a day with each statement, and with each reason why none is made."""
+
+    def span(start: int, end: int) -> dict[str, Any]:
+        midnight = datetime.combine(date.fromisoformat(day), time(), ZONE)
+        return {
+            name: stamp((midnight + timedelta(hours=at)).astimezone(UTC))
+            for name, at in (("start", start), ("end", end))
+        }
+
+    def booked(start: int, end: int, empty: float | None = None, reason: str | None = None) -> dict[str, Any]:
+        return span(start, end) | {"whole_days": reason == "days", "empty": empty, "reason": reason}
+
+    def room(zone: str, **more: Any) -> dict[str, Any]:
+        silent: dict[str, Any] = {"reason": None, "half_width": 0.84, "minutes": 20, "booked": [], "unbooked": []}
+        return {"zone": zone, "name": zone} | silent | more
+
+    why_not = ("ahead", "short", "missing", "unsure", "days")
+    rooms = [
+        room("2001", name="Blue room", booked=[booked(9, 10, 0.97), booked(11, 12, None, "unsure")]),
+        room("2003", booked=[booked(10, 12, 0.82), *(booked(13, 14, None, reason) for reason in why_not)]),
+        room("2005", name="Large seminar room with a view of the park", unbooked=[span(9, 10) | {"used": 0.99}]),
+        *(
+            room(f"300{at}", reason=reason, minutes=None, half_width=6.41 if reason == "noise" else None)
+            for at, reason in enumerate(("few", "calendar", "none", "bounded", "law", "noise"))
+        ),
+    ]  # fmt: skip
+    assumed = {"empty_devices": 1, "used_devices": 3, "empty_share": 0.1, "used_share": 0.05}
+    return BookingsPart.model_validate({
+        **SITE_KEYS, "day": day, "stale": "state" in scene.feed, "window_end": stamp(scene.now), "least_capacity": 6,
+        "assumed": assumed, "called": 0.8, "rooms": [] if scene.bare else rooms,
+    }).model_dump()  # fmt: skip
+
+
 def records(scene: Scene, query: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows that a question of records asks for."""
     seconds = STEPS[query.get("granularity", "5min")]
@@ -319,7 +355,7 @@ def application(scene: Scene) -> Starlette:
         roles = [*(f"audience:{name}" for name in scene.audiences), *scene.more_roles]
         return answer({
             "roles": roles, "audiences": list(scene.audiences), "open": False, "laboratory": True,
-            "version": "0.1.0", "playback": False,
+            "version": "0.1.0", "playback": False, "bookings": list(scene.bookings),
         })  # fmt: skip
 
     def refused() -> Response:
@@ -352,6 +388,8 @@ def application(scene: Scene) -> Starlette:
             case ["usual"]:
                 shown = nodes(scene, query["release"]) if scene.usual else []
                 found = {"nodes": {node: usual_slots(scene, node) for node in shown}, "slot_seconds": 900}
+            case ["bookings"]:
+                found = booked_day(scene, query.get("day") or "2018-02-01")
             case ["releases", release, "records"]:
                 return of_records(release, query)
             case [*path]:

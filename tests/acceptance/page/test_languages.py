@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 import connectors.serve
 from tests.acceptance.page.browser import Watched
+from tests.acceptance.page.recorded import Scene
 
 STATIC = Path(connectors.serve.__file__).parent / "static"
 LANGUAGES = sorted(path.name.split(".")[1] for path in STATIC.glob("strings.*.js"))
@@ -47,10 +48,20 @@ def test_the_page_in_german_has_the_same_figures(seen: Watched) -> None:
     assert figures([text.replace(",", ".") for text in german]) == figures(english)
 
 
-@pytest.mark.parametrize("page", ["live", "history", "day", "privacy", "learn", "ops"])
-def test_no_number_of_the_german_page_has_a_decimal_point(seen: Watched, page: str) -> None:
+@pytest.mark.parametrize("page", ["live", "history", "day", "bookings", "privacy", "learn", "ops"])
+def test_no_number_of_the_german_page_has_a_decimal_point(seen: Watched, scene: Scene, page: str) -> None:
+    scene.bookings = ("facilities",)
     shown = seen.go(f"?lang=de#/{page}")
     expect(shown.locator("main h1").first).to_be_visible()
     shown.wait_for_load_state("networkidle") if page != "live" else None
     text = re.sub(r"\d{1,3}(\.\d{3})+(?![\d.])", "", shown.locator("main").inner_text())
     assert not re.findall(r".{0,30}(?<![\d.])\d+\.\d+(?![\d.]).{0,20}", text)
+
+
+def test_a_refusal_is_told_in_the_pages_language(seen: Watched) -> None:
+    fault = '{"error": {"what": "service", "rule": "has too many requests in progress"}}'
+    seen.page.route("**/latest?*", lambda route: route.fulfill(status=503, content_type="application/json", body=fault))
+    told = seen.go("?lang=de#/live").get_by_role("alert")
+    expect(told).to_contain_text("Der Dienst kann gerade nicht antworten. Versuchen Sie es noch einmal. (service)")
+    expect(told).not_to_contain_text("too many")
+    seen.said.clear()  # the browser writes a failed request into its console

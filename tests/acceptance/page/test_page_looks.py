@@ -20,6 +20,7 @@ PAGES = {
     "live with alerts": "#/live",
     "history": "#/history?span=7d&nodes=building,floor:2",
     "day": "#/day",
+    "bookings": "#/bookings",
     "privacy": "#/privacy",
     "learn": "#/learn",
     "ops": "#/ops",
@@ -60,6 +61,7 @@ def test_every_page_fits_and_keeps_nobody_out(
     browser: Browser, origin: str, scene: Scene, name: str, width: int, theme: str
 ) -> None:
     scene.more_roles = ("account", "operator")
+    scene.bookings = ("facilities",)
     scene.heat = "heat" in name
     scene.alerts = {"zone:2003": 1, "zone:2005": 1} if "alerts" in name else None
     seen = shown(browser, origin, PAGES[name], width, theme)

@@ -119,6 +119,23 @@ epsilon = { facilities = "0.5" }
 """Rooms in one release and sums in another, as 'policy init' makes them, each through the filter."""
 
 
+@pytest.mark.parametrize(
+    ("language", "link", "says"),
+    [("en", "Report of 2026-03", "March 2026"), ("de", "Bericht für 2026-03", "März 2026")],
+)
+def test_history_has_the_report_of_the_month_in_the_pages_language(
+    visitor: Watched, service: Served, language: str, link: str, says: str
+) -> None:
+    entered(visitor, service)
+    page = visitor.go(f"?lang={language}#/history?audience=public&site=east")
+    with page.expect_download() as arriving:
+        page.get_by_role("link", name=link).click()
+    report = Path(arriving.value.path()).read_text()
+    assert arriving.value.suggested_filename == "east-2026-03.html"
+    assert f'<html lang="{language}">' in report
+    assert f"East wing, {says}" in report
+
+
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     head = POLICY.partition("[[release]]")[0]

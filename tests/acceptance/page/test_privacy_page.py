@@ -113,7 +113,9 @@ def test_a_coalition_that_is_refused_says_why(seen: Watched, scene: Scene) -> No
     refusal = '{"error": {"what": "audiences", "rule": "must have at most 40000 records"}}'
     page.route("**/coalition?*", lambda route: route.fulfill(status=400, content_type="application/json", body=refusal))
     page.get_by_role("checkbox", name="public").check()
-    expect(page.locator(".account").get_by_role("alert")).to_have_text("audiences must have at most 40000 records")
+    expect(page.locator(".account").get_by_role("alert")).to_have_text(
+        "The service does not understand this request. (audiences must have at most 40000 records)"
+    )
     seen.said.clear()  # the browser writes a refused request into its console
 
 

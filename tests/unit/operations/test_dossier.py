@@ -98,11 +98,35 @@ def test_every_part_says_that_it_is_a_draft() -> None:
         assert all(template.head["notice"] in part for part in parts)
 
 
+@pytest.mark.parametrize("language", dossier_languages())
+def test_every_field_that_the_law_asks_for_has_its_place(language: str) -> None:
+    document = made(language=language, store=True).replace("\xa0", " ")
+    parts = document.split("\n# ")
+    assessment, record, notice, requests, questions, appendix = parts[1:]
+    for letter in "abcd":
+        assert re.search(rf"35\(7\)\({letter}\)|35 Abs. 7 Buchst. {letter}\b", assessment), f"article 35(7)({letter})"
+    for paragraph in (2, 9, 11):
+        assert re.search(rf"35\({paragraph}\)|35 Abs. {paragraph}\b", assessment), f"article 35({paragraph})"
+    assert re.search(r"\b36\b", assessment)
+    for letter in "abcdefg":
+        assert re.search(rf"^\| [^|]*\(?\b{letter}\)", record, re.MULTILINE), f"article 30(1)({letter})"
+    assert {"store.observations", "store.state", "store.ledger", "store.beside"} <= {
+        name.partition("/")[0] for name in statements(record)
+    }
+    assert notice.count("⟦") >= 8
+    assert "11(2)" in requests or "11 Abs. 2" in requests
+    for subject in ("2/2023", "25", "88", "87"):
+        assert subject in questions
+    for subject in ("NIST SP 800-226", "Differential Privacy Deployments Registry", "registry.opendp.org"):
+        assert subject in appendix
+
+
 def test_topics_are_listed_with_their_retention() -> None:
     rows = statements(made(kafka=True))
     assert rows["topics.kept/tacet.observations.v1"].endswith("| 1 d |")
     assert rows["topics.kept/tacet.private.public.grouped.v1"].endswith("| ∞ |")
     assert not any(name.startswith("topics") for name in statements(made(store=True)))
+    assert all("topic" not in row.split("|")[2] for name, row in rows.items() if name.startswith("topics."))
 
 
 def test_the_account_is_that_of_tacet_account() -> None:

@@ -29,7 +29,7 @@ from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.pipeline import Options, definition_of
 from stream.policy.sites import Zone
 from stream.records import MINUTE, OccupancyWindow
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import count_plan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
@@ -192,7 +192,7 @@ def test_what_is_planned_of_a_day_is_what_its_replay_releases(simulated: Any) ->
     """Noise depends on the counts, so the plan's bounded counts are those of the pipeline, too."""
     policy, out = simulated
     days, [floors] = simulated_windows(policy), [r for r in policy.release if r.name == "floors"]
-    bounded = CountPlan(policy, floors, "dbh")
+    bounded = count_plan(policy, floors, "dbh")
     levels = expected_quality(policy, "dbh", floors, Fraction(2), days)
     released = {r["window_end"]: r["levels"]["building"] for r in records_of(out, "public", "floors")}
     errors = [

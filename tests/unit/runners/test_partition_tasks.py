@@ -554,7 +554,7 @@ async def test_an_audit_topic_that_was_put_back_from_a_mirror_is_read_from_its_b
 async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
     journal = FakeJournal()
     journal.snapshot_lost = True
-    with pytest.raises(LossError):
+    with pytest.raises(LossError, match="its snapshot was deleted; 'tacet recover --kafka' says what can be done"):
         await tenures(journal).open(0, bounds(0, 100))
     assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).fetch_offset == 7
 

@@ -22,6 +22,9 @@ MOST = 150_000
 """Bytes that a first visit to every page may take, compressed."""
 
 
+LANGUAGES = sorted(STATIC.glob("strings.*.js"))
+
+
 def name(path: Path) -> str:
     return path.relative_to(STATIC).as_posix()
 
@@ -195,3 +198,17 @@ def test_the_steps_from_none_to_much_only_grow_darker_or_only_lighter(vision: st
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_compared_series_stand_out_from_the_card(theme: int) -> None:
     assert min(contrast(COLOURS[f"c{i}"][theme], COLOURS["card"][theme]) for i in range(6)) >= 4.5
+
+
+def refusals() -> set[int]:
+    """Return the statuses with which the service refuses a request."""
+    package = STATIC.parent.parent
+    code = "".join(path.read_text() for part in ("serve", "http") for path in sorted((package / part).rglob("*.py")))
+    return {int(status) for status in re.findall(r"RefusalError\(\s*(\d{3})", code)}
+
+
+@pytest.mark.parametrize("path", LANGUAGES, ids=name)
+def test_every_refusal_has_a_sentence_in_each_language_and_no_sentence_is_left_over(path: Path) -> None:
+    table = re.search(r"^  refusals: \{\n(.*?)^  \},", path.read_text(), re.MULTILINE | re.DOTALL)
+    assert table is not None
+    assert {int(status) for status in re.findall(r"^    (\d+): ", table[1], re.MULTILINE)} == {0, *refusals()}

@@ -25,7 +25,7 @@ from stream.schemas import CountRecord, parse_time, rfc3339
 
 TICK = 15 * MINUTE
 NOON = parse_time("2026-03-02T12:00:00Z")
-POLICY = load_policy("""
+POLICY_TEXT = """
 [site.east]
 name = "East wing"
 tick = "15min"
@@ -71,7 +71,8 @@ zones = { kind = "office" }
 [release.attributes.arrival]
 epsilon = { staff = "0.2" }
 sensitive = { after = "10:00" }
-""")
+"""
+POLICY = load_policy(POLICY_TEXT)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ class Clock:
 
 
 class Ground:
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, port: int = 80, policy: str = POLICY_TEXT, **options: Any) -> None:
         self.clock, self.tokens = Clock(), TokenFile(folder / "tokens")
         self.screen = self.tokens.add("lobby", [room_role("public")], NOON + DAY)
         self.reader = self.tokens.add("reader", [audience_role("public")], NOON + DAY)
@@ -137,7 +138,13 @@ class Ground:
         access = Access(roles, clock=self.clock, tokens=self.tokens)
         given = {"rooms": frozenset(["public"])} | options
         self.service = Service(
-            POLICY, access, self.history, Streams(access, self.history), Names.of((), 80, "http"), self.clock, **given
+            load_policy(policy),
+            access,
+            self.history,
+            Streams(access, self.history),
+            Names.of((), port, "http"),
+            self.clock,
+            **given,
         )
         transport = httpx.ASGITransport(app=application(self.service), client=("10.0.0.1", 5))
         self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost")

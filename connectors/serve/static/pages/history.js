@@ -1,6 +1,6 @@
 // History: released values of some places over a period, with bands; the day by hour, a typical week, and files.
 
-import { address, allRows, ask, newestOf } from "../api.js";
+import { address, allRows, ask, newestOf, reasonOf } from "../api.js";
 import { chart } from "../chart.js";
 import { segmented } from "../controls.js";
 import { h, put, throttled } from "../dom.js";
@@ -35,7 +35,7 @@ export async function mount(place, context) {
     try {
       await drawAll(parts, { ...context, counts, signal: mine }, state);
     } catch (error) {
-      if (!mine.aborted) put(parts.series, h("p", { class: "warning", role: "alert" }, `${error.message} ${error.rule ?? ""}`));
+      if (!mine.aborted) put(parts.series, h("p", { class: "warning", role: "alert" }, reasonOf(error)));
     }
   };
   const changed = (changes) => {

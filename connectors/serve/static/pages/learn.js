@@ -1,6 +1,6 @@
 // Learn: the effect of epsilon on a simulated day, and the detective game on series with known true counts.
 
-import { ask, newestOf } from "../api.js";
+import { ask, newestOf, reasonOf } from "../api.js";
 import { chart } from "../chart.js";
 import { segmented } from "../controls.js";
 import { detective } from "../detective.js";
@@ -29,7 +29,7 @@ export async function mount(place, context) {
       const told = await ask("learn/day", state, mine);
       if (!mine.aborted) await drawDay(parts, told, mine);
     } catch (error) {
-      if (!mine.aborted) say(parts.said, `${error.message} ${error.rule ?? ""}`);
+      if (!mine.aborted) say(parts.said, reasonOf(error));
     }
   };
   const later = throttled(WAIT, refresh);
