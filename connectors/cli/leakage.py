@@ -32,8 +32,8 @@ from stream.schemas import json_float
 Model = dict[str, Any]
 Answer = dict[str, Any]
 
-#: An unknown direction may be omitted or null.
 _MAY_BE_NULL = ("backward", "forward")
+"""An unknown direction may be omitted or null."""
 
 MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -283,8 +283,9 @@ def _min_entropy(model: str, as_json: bool) -> None:
 def _compose(model: str, as_json: bool) -> None:
     """Compute the joint cost of noisy releases: the sum of their epsilons, and epsilon at a small delta.
 
-    FILE contains delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
-    times, the number of values that a change alters by one) and group (devices that change together).
+    FILE contains delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon,
+    changes with shift; and times, the number of values that a change alters by one, or of days of changes) and group
+    (devices that change together).
     """
     answer = answer_of(queries.compose, model, ("delta", "releases"), ("group",))
     if as_json:

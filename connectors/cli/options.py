@@ -265,7 +265,7 @@ def bootstrap(settings: Settings, given: str | None) -> str:
     """
     from connectors.storage.kafka.aiokafka_client import BROKERS  # noqa: PLC0415 - loads a client of Kafka
 
-    BROKERS.go_by(settings.session_timeout)
+    BROKERS.set_session_timeout(settings.session_timeout)
     servers = given or settings.kafka
     if not servers:
         msg = "--kafka: must be given, or TACET_KAFKA set"

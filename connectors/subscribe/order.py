@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from enum import Enum
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -18,8 +19,12 @@ from stream.schemas import parse_record, parse_time
 Release = dict[str, Any]
 """The JSON object of a record as it was published."""
 
-CAUGHT_UP = None
-"""Yielded once by a source, after all records that existed at the start."""
+
+class Mark(Enum):
+    """What a source yields between records."""
+
+    CAUGHT_UP = "caught up"
+    """Once, after all records that existed at the start."""
 
 
 class Arrived(NamedTuple):

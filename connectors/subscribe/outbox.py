@@ -11,7 +11,7 @@ from pathlib import Path
 from connectors.runtime.offload import offload
 from connectors.storage.embedded.reader import has_outbox, last_given, read_outbox, release_at
 from connectors.subscribe.cursor import Cursor
-from connectors.subscribe.order import CAUGHT_UP, Arrived, Release, by_release, unseen
+from connectors.subscribe.order import Arrived, Mark, Release, by_release, unseen
 from stream.errors import UsageError
 from stream.schemas import parse_record, private_topic
 
@@ -22,8 +22,8 @@ _EVERY = "*"
 
 async def from_outbox(
     store: Path, audience: str, release: str | None, *, whole: bool, cursor: Cursor | None
-) -> AsyncGenerator[Release | None, None]:
-    """Yield the outbox's records, of one release or all, then CAUGHT_UP, then those that are added.
+) -> AsyncGenerator[Release | Mark, None]:
+    """Yield the outbox's records, of one release or all, then ``CAUGHT_UP``, then those that are added.
 
     ``whole`` starts at the first record, or at the cursor's settled position; otherwise at the present end.
     """
@@ -49,7 +49,7 @@ async def from_outbox(
             cursor.mark_delivered(place, 0, seen + 1, max((one.cursor_entry for one in arrived), default=None))
         if not caught_up:
             caught_up = True
-            yield CAUGHT_UP
+            yield Mark.CAUGHT_UP
         if not rows:
             await asyncio.sleep(POLL_SECONDS)
 
@@ -58,15 +58,15 @@ def _arrived(audience: str, at: int, record: Release) -> Arrived:
     return Arrived(private_topic(audience, record["release"]), 0, at, record)
 
 
-async def behind(source: AsyncGenerator[Release | None, None], after: str) -> AsyncGenerator[Release | None, None]:
+async def behind(source: AsyncGenerator[Release | Mark, None], after: str) -> AsyncGenerator[Release | Mark, None]:
     """Skip a site's records up to and including a release; UsageError if that release is not there."""
     skipping: str | None = after
     async with aclosing(source) as records:
         async for record in records:
-            if record is CAUGHT_UP:
+            if record is Mark.CAUGHT_UP:
                 if skipping is not None:
                     raise not_stored(skipping)
-                yield CAUGHT_UP
+                yield Mark.CAUGHT_UP
             elif skipping is not None and record["site"] == skipping.partition("/")[0]:
                 if record["release_id"] == skipping:
                     skipping = None

@@ -14,7 +14,7 @@ from connectors.runtime.offload import offload
 from connectors.storage.kafka.metadata import read
 from connectors.storage.site_metadata import FloorEntry, SiteMetadata, read_sites
 from connectors.subscribe.cursor import Cursor
-from connectors.subscribe.order import CAUGHT_UP, Release
+from connectors.subscribe.order import Mark, Release
 from stream.errors import OPTIONAL, TacetError, UsageError
 from stream.schemas import parse_record
 
@@ -49,8 +49,8 @@ class _Event(NamedTuple):
 
 async def from_service(
     url: str, audience: str, token: str | None, *, whole: bool, after: str | None, cursor: Cursor | None
-) -> AsyncGenerator[Release | None, None]:
-    """Yield the stream of the service: what is there, then CAUGHT_UP, then what is added.
+) -> AsyncGenerator[Release | Mark, None]:
+    """Yield the stream of the service: what is there, then ``CAUGHT_UP``, then what is added.
 
     ``whole`` starts at its first record, or after ``after``, or at the cursor; otherwise at the present end. A release
     that was yielded is requested again only if the reader did not return for the next one.
@@ -62,13 +62,13 @@ async def from_service(
         end = await _newest_with_retry(client, audience)
         last = (after or START) if whole else end
         if last == end:
-            yield CAUGHT_UP
+            yield Mark.CAUGHT_UP
         async for event in _lasting(client, audience, last):
             yield parse_record(event.data.encode())
             if cursor is not None:
                 cursor.pass_by(audience, event.id)
             if event.id == end:
-                yield CAUGHT_UP
+                yield Mark.CAUGHT_UP
 
 
 async def read_json(url: str, token: str | None, path: str) -> Any:

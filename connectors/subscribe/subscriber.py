@@ -17,7 +17,7 @@ from typing import NotRequired, Required, TypedDict, Unpack
 
 from connectors.storage.site_metadata import SiteMetadata
 from connectors.subscribe.cursor import Cursor
-from connectors.subscribe.order import CAUGHT_UP, Release
+from connectors.subscribe.order import Mark, Release
 from connectors.subscribe.outbox import behind, from_outbox
 from connectors.subscribe.service import from_service, read_metadata
 from connectors.subscribe.topics import from_topics
@@ -81,7 +81,7 @@ async def subscribe(
         source = from_service(url or "", audience, token, whole=whole, after=after, cursor=cursor)
     async with aclosing(source) as records:
         async for record in records:
-            if record is not CAUGHT_UP:
+            if record is not Mark.CAUGHT_UP:
                 if release is None or record["release"] == release:
                     yield record
             elif until_end:

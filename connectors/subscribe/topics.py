@@ -15,7 +15,7 @@ from connectors.storage.kafka.client import AbsentTopicError
 from connectors.storage.kafka.cluster import refuse_grown
 from connectors.storage.kafka.topic_readers import TopicTail, open_tail, topic_names, topic_recreated, values_at
 from connectors.subscribe.cursor import Cursor, Last
-from connectors.subscribe.order import CAUGHT_UP, Arrived, PendingRecords, Release, in_topic_order, last_of, unseen
+from connectors.subscribe.order import Arrived, Mark, PendingRecords, Release, in_topic_order, last_of, unseen
 from connectors.subscribe.outbox import not_stored
 from stream.errors import UsageError
 from stream.schemas import parse_record
@@ -32,8 +32,8 @@ A worker that is killed writes again what it has not committed, so a copy follow
 
 async def from_topics(
     kafka: str, audience: str, release: str | None, *, whole: bool, after: str | None, cursor: Cursor | None
-) -> AsyncGenerator[Release | None, None]:
-    """Yield the topics' records, of one release or all, then CAUGHT_UP, then those that are added.
+) -> AsyncGenerator[Release | Mark, None]:
+    """Yield the topics' records, of one release or all, then ``CAUGHT_UP``, then those that are added.
 
     ``whole`` starts at the first record, or shortly before the cursor's settled position; otherwise at the present
     end.
@@ -49,7 +49,7 @@ async def from_topics(
         last: dict[tuple[str, int], Last] = {}
         async for record in _present(records, after, cursor, last):
             yield record
-        yield CAUGHT_UP
+        yield Mark.CAUGHT_UP
         looked = time.monotonic()
         while True:
             arrived = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))

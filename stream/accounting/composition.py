@@ -51,27 +51,27 @@ from stream.errors import UsageError
 
 __all__ = ["EpsilonEvent", "Gaussian", "Laplace", "Noise", "Price", "compose"]
 
-#: Supported deltas. Below, rounding of the convolution would dominate; above, the guarantee is too weak to be useful.
 LEAST_DELTA, MOST_DELTA = 1e-10, 0.01
+"""Supported deltas: below, rounding of the convolution would dominate; above, the guarantee is too weak."""
 
 MOST_TIMES, MOST_GROUP, MOST_KINDS = 10**6, 100, 64
 
-#: Epsilons and variances whose losses stay well within the range of doubles.
 LEAST_EPSILON, MOST_EPSILON = Decimal("1e-18"), Decimal(10**4)
+"""Epsilons and variances whose losses stay well within the range of doubles."""
 MOST_PURE = Decimal(10**12)
 LEAST_VARIANCE = Fraction(1, 100)
 
-#: Largest spread of a sum of Laplace losses, in devices, that is convolved (two seconds).
 WIDEST_SHIFT = 3000
+"""Largest spread of a sum of Laplace losses, in devices, that is convolved (two seconds)."""
 
-#: Largest relative error that a grid may add to the result.
 ROUNDED_UP = 0.002
+"""Largest relative error that a grid may add to the result."""
 
-#: Largest number of grid points: where delta alone hides nearly everything, a coarser grid is used.
 POINTS = 2_000_000
+"""Largest number of grid points: where delta alone hides nearly everything, a coarser grid is used."""
 
-#: Probability that a convolution by Fourier transform may miss in a tail.
 FOURIER = 1e-13
+"""Probability that a convolution by Fourier transform may miss in a tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +121,12 @@ Noise = Laplace | Gaussian | EpsilonEvent
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The joint cost of releases.
-
-    Attributes:
-        pure: the epsilons added up; infinite with Gaussian noise.
-        approximate: epsilon >= 0 at ``delta``, at most ``pure``.
-        delta: of ``approximate``.
-    """
+    """The joint cost of releases."""
 
     pure: Decimal
+    """The epsilons added up; infinite with Gaussian noise."""
     approximate: float
+    """Epsilon >= 0 at ``delta``, at most ``pure``."""
     delta: float
 
 
@@ -235,16 +231,16 @@ def _check_times(times: int) -> None:
 
 __all__ = ["running_price"]
 
-#: Number of leading binary digits that rounding keeps of a count of values.
 DIGITS = 6
+"""Number of leading binary digits that rounding keeps of a count of values."""
 
-#: Relative error that the grid may add to the price, and its largest number of points.
 MORE, BOUND_POINTS = 0.03, 20_000
+"""Relative error that the grid may add to the price, and its largest number of points."""
 
 _DIGITS = Context(prec=30)
 
-#: Enough digits for any sum of epsilons with 18 digits each.
 _EXACTLY = Context(prec=80, rounding=ROUND_CEILING)
+"""Enough digits for any sum of epsilons with 18 digits each."""
 
 
 def running_price(

@@ -33,39 +33,36 @@ from stream.errors import UsageError
 
 Floats = NDArray[np.float64]
 
-#: Mass that may be cut from a tail: at the top it counts as infinite loss, at the bottom as the least loss kept.
 TAIL = 1e-24
+"""Mass that may be cut from a tail: at the top it counts as infinite loss, at the bottom as the least loss kept."""
 
-#: Standard deviations kept of a Gaussian: the mass beyond 11 is less than ``TAIL``.
 REACH = 11
+"""Standard deviations kept of a Gaussian: the mass beyond 11 is less than ``TAIL``."""
 
-#: From this standard deviation on, a sum of discrete Gaussians is treated as one discrete Gaussian.
 SMOOTH = 2
+"""From this standard deviation on, a sum of discrete Gaussians is treated as one discrete Gaussian."""
 
-#: Largest standard deviation of a sum that is represented point by point (35 MB).
 WIDEST = 200_000
+"""Largest standard deviation of a sum that is represented point by point (35 MB)."""
 
-#: Upper bound on the relative error of every mass and sum of masses here; prices use a delta reduced by it.
 ROUNDING = 1e-6
+"""Upper bound on the relative error of every mass and sum of masses here; prices use a delta reduced by it."""
 
 _EXACT = Context(prec=40)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivacyLossDistribution:
-    """A distribution of a loss on a descending lattice.
-
-    Attributes:
-        top: largest loss, nats.
-        step: distance of two neighbouring losses, nats, positive.
-        masses: ``masses[i]`` is the probability of the loss ``top - i * step``.
-        infinite: probability that counts as infinite loss.
-    """
+    """A distribution of a loss on a descending lattice."""
 
     top: float
+    """Largest loss, nats."""
     step: float
+    """Distance of two neighbouring losses, nats, positive."""
     masses: Floats
+    """``masses[i]`` is the probability of the loss ``top - i * step``."""
     infinite: float = 0.0
+    """Probability that counts as infinite loss."""
 
 
 def laplace_loss(epsilon: Decimal, shift: int, times: int) -> PrivacyLossDistribution:
@@ -259,15 +256,15 @@ def _sum(values: Floats) -> float:
 
 __all__ = ["LeastNoiseError", "calibrate", "grid_variance", "likely_loss"]
 
-#: Calibration reduces the promised delta by this, for 0.02 % of sigma. It covers rounding, and that the noise of a
-#: coarser audience is a sum of discrete Gaussians, which is only nearly a discrete Gaussian (``STEP_GAP``).
 MARGIN = 0.999
+"""Calibration reduces the promised delta by this, for 0.02 % of sigma. It covers rounding, and that the noise of a
+coarser audience is a sum of discrete Gaussians, which is only nearly a discrete Gaussian (``STEP_GAP``)."""
 
-#: Points of the grid on which levels of different variances are composed: for a price, and for a tail.
 POINTS, TAIL_POINTS = 4000, 20_000
+"""Points of the grid on which levels of different variances are composed: for a price, and for a tail."""
 
-#: Points of the grid in a decade of sigma²: all numbers of three digits. And its number of points, 0.01 to 10^11.
 DECADE, GRID = 900, 13 * 900
+"""Points of the grid in a decade of sigma²: all numbers of three digits. And its number of points, 0.01 to 10^11."""
 
 _LOGARITHM = Context(prec=30)
 

@@ -3,7 +3,8 @@
 The histories are those of ``test_day_neighbours``: an ingest or a recording, takeovers, other policies, losses and
 backfills. For each price that was charged, a device's day taken away changes the differences of each level's counts at
 most 2 V times, by one each, that alternate at each node and begin with a visit; at most 4 V times when a part of it is
-another. What is charged, and what is released, never changes. What is claimed is proved, so no test can alarm falsely.
+another. The sums that noise is added to change by no more than D' in all, and than 2 D' where a part is another. What
+is charged, and what is released, never changes. What is claimed is proved, so no test can alarm falsely.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import NamedTuple
 import pytest
 
 from stream.accounting.account import Account
-from stream.records import LevelCounts, Micros
+from stream.mechanisms.changes.factor import factor_of
+from stream.mechanisms.changes.sensitivity import SEVERAL, squared_sensitivity
+from stream.records import LevelCounts, Micros, PrivacyDay
 from stream.release.validation import Policy, load_policy
 from stream.sensing.visits import OUT, Visit, VisitCounter, VisitCounts
-from tests.laws.test_day_contribution import SCENARIOS, Scenario, drawn, half_replaced, one_changed, within
+from tests.laws.test_day_contribution import SCENARIOS, TICK, Scenario, drawn, half_replaced, one_changed, within
 from tests.laws.test_day_neighbours import BY_WINDOW, Ear, History, Run, drawn_course, history
+from tests.support.change_worlds import factor
 from tests.support.day_policies import change_release, day_on, shared, visit_site
 from tests.support.small_building import policy_text
 
@@ -28,6 +32,8 @@ V = 2
 MORE_VISITS = 3
 """Number of the policy under which a device makes one visit more."""
 HISTORIES = 12
+BUILDING = 2
+"""Number of the level."""
 DAYS = sorted({(day_starts, date) for day_starts, date, _ in SCENARIOS})
 IDS = [f"{day_starts} on {date}" for day_starts, date in DAYS]
 Change = tuple[Micros, int]
@@ -94,6 +100,18 @@ def by_level(found: Mapping[Node, list[Change]]) -> Counter[tuple[Run, int]]:
     return most
 
 
+def squares(found: Mapping[Node, list[Change]], day: PrivacyDay) -> Iterator[float]:
+    """Yield |C'd|² of each run and level, all nodes together and at all ticks of the day, in parts of D'²."""
+    totals: Counter[tuple[Run, int]] = Counter()
+    weights, ticks = factor(V, 50), (day.end - day.start) // TICK
+    for node, steps in found.items():
+        places = [((end - day.start) // TICK - 1, step) for end, step in steps]
+        for tick in range(ticks):
+            totals[node.run, node.level] += sum(weights[tick - at] * step for at, step in places if at <= tick) ** 2
+    for (_, level), total in totals.items():
+        yield total / squared_sensitivity(factor_of(V, TICK), 1 if level == BUILDING else SEVERAL)
+
+
 def alternates(steps: list[Change]) -> bool:
     return [step for _, step in steps] == [(1, -1)[place % 2] for place in range(len(steps))]
 
@@ -115,6 +133,8 @@ def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(e
         for (_, level), number in by_level(found).items():
             assert number <= 2 * (V + 1 if MORE_VISITS in course.takeovers.values() else V)
             most[level] = max(most[level], number)
+        if MORE_VISITS not in course.takeovers.values():
+            assert max(squares(found, stored.day), default=0) <= 1
     assert most[0] >= 2 * V
     assert most.keys() == {0, 1, 2}
 
@@ -130,6 +150,7 @@ def test_a_part_of_the_day_that_is_another_changes_each_level_at_most_four_times
             for part, other in parts.items():
                 found = changes(before, history(ear, stored, known, [other], course))
                 assert all(node.run.day == stored.day.number for node in found)
+                assert max(squares(found, stored.day), default=0) <= 4
                 for number in by_level(found).values():
                     assert number <= 4 * V
                     most[part] = max(most[part], number)

@@ -1,4 +1,6 @@
-"""Releases by the day, by the window and by the run, and revisions, come out the same from every runner."""
+"""Releases by the day, of ticks and of changes, by the window and by the run, and revisions, are the same from every
+runner.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options, Pipeline
 from stream.records import Heartbeat, ObservationBatch
 from stream.schemas import AUDIT, LEAKAGE
-from tests.support.day_policies import day_release, day_site, shared
+from tests.support.day_policies import change_release, day_release, day_site, shared
 from tests.support.hash_chain import verify_chain
 from tests.support.small_building import SITE, building, people, run, write_csv
 
 BY_DAY = day_release("day", "filter", more=shared(floor="0.25", building="0.75") + 'revise = ["1h", "1d"]\n')
 BY_DAY += day_release("laplace-day", noise="laplace", board="2", public="1")
+BY_DAY += change_release("moves", public="2", board="4", more=shared(zone="0.5", building="0.5") + 'revise = ["1d"]\n')
 BY_DAY += """
 [[release]]
 name = "window"
@@ -49,7 +52,8 @@ counts = "window"
 audience = "public"
 """
 POLICY = building(releases=BY_DAY, tick="30min", site=day_site("2h", residents="ignore"))
-REVISED = "tacet.private.public.day-revised.v1"
+REVISED, MOVES_REVISED = (f"tacet.private.public.{name}-revised.v1" for name in ("day", "moves"))
+MOVES = "tacet.private.public.moves.v1"
 SEEN = people(hours=34, devices=12)
 
 
@@ -87,6 +91,9 @@ def test_the_run_holds_days_that_were_paid_and_windows_that_were(plain: Topics) 
     verify_chain(entries)
     charged = Counter((entry["release"], entry["audience"]) for entry in entries if entry["nano"])
     assert charged["day", "public"] == charged["day", "facilities"] == charged["laplace-day", "board"] == 2
+    assert charged["moves", "public"] == charged["moves", "board"] == 2
+    assert len({orjson.loads(value)["levels"]["building"] for value in plain[MOVES]}) > 5
+    assert len(plain[MOVES_REVISED]) > 10
     assert charged["window", "public"] > 30
     assert charged["crowded", "public"] == charged["crowded", "board"] == 2
     assert ("crowded-too", "public") not in charged

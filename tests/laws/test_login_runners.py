@@ -1,4 +1,4 @@
-"""A site that counts logins on a day of 25 hours: a server restarts, data are lost, engines take over."""
+"""Logins by ticks and by changes on a day of 25 hours: a server restarts, data are lost, engines take over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stream.pipeline import Options, Pipeline
 from stream.records import HOUR, MINUTE, SECOND, Micros, Published
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, parse_record, parse_time
-from tests.support.day_policies import day_release
+from tests.support.day_policies import change_release, day_release, shared
 from tests.support.small_building import SITE, SOURCES, access_point, policy_text, run
 
 BEGINS = parse_time("2026-10-31T11:00:00Z")
@@ -31,9 +31,10 @@ ANNE, BERT = b"anne", b"bert"
 NAS = b"nas-1"
 POLICY = load_policy(
     policy_text(
-        day_release(noise="laplace", public="2"), tick="30min",
-        site='day_starts = "04:00"\ncontribution = "1d"\nidentity = "login"\npresence = "sessions"\n'
-        'session_limit = "12h"\n',
+        day_release(noise="laplace", public="2") + change_release(public="2", more=shared(zone="0.5", building="0.5")),
+        tick="30min",
+        site='day_starts = "04:00"\ncontribution = "1d"\nresidents = "ignore"\nidentity = "login"\n'
+        'presence = "sessions"\nsession_limit = "12h"\n',
     ).replace('validity = "10min"\n', "")
 )  # fmt: skip
 RESTART, LOST = range(10, 11), range(20, 23)
@@ -133,5 +134,5 @@ def test_the_engine_of_kafka_with_takeovers_and_a_store_that_is_opened_again_giv
     for topic in (AUDIT, LEAKAGE):
         assert list(read_topic(tmp_path / "s", topic)) == plain[topic]
     private = [value for topic in plain if ".private.public." in topic for value in plain[topic]]
-    assert len(private) > 40
+    assert len(private) > 80
     assert sorted(value for _, value in read_outbox(tmp_path / "s", "public", 0)) == sorted(private)

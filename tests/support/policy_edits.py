@@ -88,6 +88,14 @@ RELEASES: dict[str, Document] = {
 """One release of every kind."""
 
 
+CHANGES: Document = _counts(
+    "moves", "filter", {"public": "2", "facilities": "4"}, zones={}, unit="device_day", noise="gaussian",
+    count="changes", revise=["1d"], levels=["zone", "floor", "building"],
+    shares={"zone": "0.25", "floor": "0.25", "building": "0.5"},
+)  # fmt: skip
+"""A release that counts changes; its site ignores residents."""
+
+
 def first_document(rng: random.Random) -> Document:
     """Return a policy to begin with: one site, and some of the releases."""
     document = whole_document(by_day=rng.random() < 0.5)
@@ -487,6 +495,11 @@ def _count_changes(**keys: Sequence[Any]) -> Edit:
             site.update({"residents": "ignore"} | {key: rng.choice(values) for key, values in keys.items()})
 
     return edit
+
+
+def count_logins(rng: random.Random, document: Document) -> None:
+    """Let a site of devices count logins; what is not paid for by the day goes."""
+    _count_logins(others=("ignore", "count"))(rng, document)
 
 
 _LOGINS = ("identity", "login_attribute", "home_realms", "shared_logins", "others")

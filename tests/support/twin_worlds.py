@@ -13,13 +13,14 @@ it: their traps go through the product's own connector, its messages through the
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 import pytest
@@ -37,17 +38,32 @@ from stream.engine.partition import PartitionEngine
 from stream.errors import FinalityError, TacetError
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
+from stream.policy.document import PolicyDocument
+from stream.policy.people import People as PeopleTable
+from stream.policy.people import level_of, published_nodes
 from stream.policy.sites import Site
 from stream.pseudonyms.derivation import names_by_site
 from stream.records import DAY, HOUR, MINUTE, SECOND, CountedWindow, Heartbeat, Message, Micros, ObservationBatch
 from stream.release.state import ReleaseState, encode_release_state
-from stream.release.validation import Policy
+from stream.release.validation import Policy, validate
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE, parse_time, rfc3339
 from stream.sensing import watermark
 from stream.sensing.counter_feed import COUNTERS
 from stream.sensing.state import SensingState
 from tests.support.coupled_noise import coupled_noise
-from tests.support.policy_edits import Document, edited, first_document, policy_of, radio
+from tests.support.people_models import CURVE, LEVEL, model_of
+from tests.support.policy_edits import (
+    CHANGES,
+    RELEASES,
+    SITE,
+    Document,
+    count_logins,
+    edited,
+    first_document,
+    policy_of,
+    radio,
+    whole_document,
+)
 from tests.support.small_building import laboratory
 
 BEGIN = parse_time("2026-03-02T20:00:00-08:00")
@@ -144,12 +160,13 @@ _OFTEN = (
 """Keys that decide which windows and days there are: every other edit is one of them."""
 
 
-def drawn_course(rng: random.Random, seed: int, edits: int = 6, *, sessions: bool = False) -> Course:
-    """Draw what happens; with ``sessions`` the first policy's sites count them."""
-    document: Document = first_document(rng)
-    for site in document["site"].values() if sessions else ():
-        del site["validity"]
-        site |= {"presence": "sessions", "session_limit": "2h"}
+What = Literal["sessions", "changes", "logins", "people"]
+"""What sites of the first policy count; edits may change it. ``people``: models estimate people wherever one fits."""
+
+
+def drawn_course(rng: random.Random, seed: int, edits: int = 6, *, having: Collection[What] = ()) -> Course:
+    """Draw what happens under policies, the first of which counts what is named."""
+    document = _first(rng, having)
     policies, keys, happenings, connectors = [policy_of(document)], [""], list[Happening](), [(BEGIN, 0)]
     for at in sorted(_moment(rng) for _ in range(edits)):
         changed = list[str]()
@@ -166,7 +183,38 @@ def drawn_course(rng: random.Random, seed: int, edits: int = 6, *, sessions: boo
     ]
     silences = [_silence(rng) for _ in range(rng.randrange(4))]
     ordered = _in_force(sorted(happenings))
+    policies = [with_people(each) for each in policies] if "people" in having else policies
     return Course(seed, (*policies,), (*keys,), ordered, (*sorted(connectors),), (*silences,), rng.random() < 0.5)
+
+
+def _first(rng: random.Random, having: Collection[What]) -> Document:
+    """Return the first policy; where changes or logins are counted, everything is paid for by the day."""
+    document: Document = whole_document() if {"changes", "logins"} & {*having} else first_document(rng)
+    site = document["site"][SITE]
+    if "changes" in having:
+        document["release"] = [copy.deepcopy(RELEASES[name]) for name in ("plain", "by-day", "crowded")]
+        document["release"].append(copy.deepcopy(CHANGES))
+        site |= {"residents": "ignore", "visits": 2, "gap": "60min"}
+    if "logins" in having:
+        count_logins(rng, document)
+    if "sessions" in having:
+        del site["validity"]
+        site |= {"presence": "sessions", "session_limit": "2h"}
+    return document
+
+
+def with_people(policy: Policy) -> Policy:
+    """Return a policy with models of people for its first release and audience at each site where one fits."""
+    for release in (each for each in policy.release if isinstance(each, CountRelease)):
+        audience, published = next(iter(release.epsilon)), set(published_nodes(policy.site[SITE], release))
+        nodes = dict.fromkeys(sorted(published & {"zone:a", "zone:b", "building"}), CURVE)
+        if not nodes or SITE not in policy.site:
+            continue
+        levels = {level_of(node): LEVEL for node in nodes}
+        model = model_of(policy, release=release.name, audience=audience, levels=levels, nodes=nodes)
+        plain = PolicyDocument.from_document(policy.document())
+        return validate(plain.model_copy(update={"people": (PeopleTable(model=model, digest=model.digest),)}))
+    return policy
 
 
 def _moment(rng: random.Random) -> Micros:
@@ -199,11 +247,12 @@ def _in_force(happenings: Sequence[Happening]) -> tuple[Happening, ...]:
     return tuple(found)
 
 
-def drawn_people(rng: random.Random, course: Course, *, sessions: bool = False) -> tuple[People, People]:
+def drawn_people(rng: random.Random, course: Course, *, having: Collection[What] = ()) -> tuple[People, People]:
     """Draw the people whom both worlds have, and what one device more does in the other.
 
     It is seen near what happens, most of all before: then what an engine holds differs when it begins anew.
     """
+    sessions = "sessions" in having
     people = [each for device in range(PEOPLE) for each in _walk(rng, device, rng.randrange(1, 3))]
     mine = [each for _ in range(rng.choice([0, 0, 1, 2])) for each in _walk(rng, PEOPLE, 1)]
     for moment in (each.at for each in course.happenings):
@@ -576,11 +625,11 @@ def _radios(site: Site) -> list[str]:
 # ---- two worlds ---------------------------------------------------------------------------------------
 
 
-def twins(seed: int, *, sessions: bool = False) -> tuple[History, History]:
+def twins(seed: int, *, having: Collection[What] = ()) -> tuple[History, History]:
     """Return what comes of two worlds that differ in one device."""
     rng = random.Random(seed)
-    course = drawn_course(rng, seed, sessions=sessions)
-    people, mine = drawn_people(rng, course, sessions=sessions)
+    course = drawn_course(rng, seed, having=having)
+    people, mine = drawn_people(rng, course, having=having)
     with coupled_noise(), unpriced_accounts():
         return World(course, sorted([*people, *mine])).run(), World(course, people).run()
 

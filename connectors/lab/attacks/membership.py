@@ -8,11 +8,16 @@ greatest contribution, the canary:
 | a window              | is present at one tick, in one zone                                      |
 | any w windows         | is present at w consecutive ticks                                        |
 | a device's day        | is present all day, so that it counts at as many ticks as a device may;  |
-|                       | where changes are counted, it comes and goes as often as a device may    |
+|                       | where changes are counted, it comes and goes as often as a device may,   |
+|                       | each time at another node                                                |
 | attributes of a day   | is in an office during all working hours, where nobody else is           |
 
 All other devices are those of a recording. A device adds to counts independently of the others, so the worlds are
 added.
+
+Where changes are counted, records show only what a filter makes of a day's noisy sums of changes. The attacker is given
+these sums, of which everything that is published follows, and knows what they would be without noise in both worlds. So
+its ratio is exact, and no attacker on the records does better.
 
 Threshold streams are attacked on a day on which the canary alone decides, at every tick at which it may count. Without
 it a node's count lies so far from the query's edge that alerts are rare; with it the count is one more. All other nodes
@@ -24,7 +29,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
 from functools import partial
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -36,6 +43,8 @@ from connectors.lab.attacks.recording import Day, RecordedSightings, days_of, la
 from stream.errors import DataError, UsageError
 from stream.lab.attackers.beliefs import Floats, Ints
 from stream.lab.attackers.membership import LEVEL, Bound, best_threshold, measure, most_shown
+from stream.mechanisms.changes.levels import LevelChanges
+from stream.mechanisms.changes.mechanism import ChangeState
 from stream.pipeline import Options, build_stages
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
@@ -54,7 +63,9 @@ from stream.records import (
     Published,
     Row,
 )
+from stream.release.count_plan import ChangePlan, count_plans
 from stream.release.stage import ReleaseStage
+from stream.release.state import ReleaseState
 from stream.release.thresholds import RunPlan
 from stream.release.validation import Policy
 from stream.schemas import private_topic
@@ -83,7 +94,7 @@ def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: Count
     covered = [i for i, zone in enumerate(recorded.site.zones) if release.zones.covers(zone)]
     zone = max(covered, key=lambda place: int(day.counts[:, place].sum()))
     if release.by_day:
-        return _all_day(policy, recorded, day, zone, changes=release.by_changes)
+        return _all_day(policy, recorded, day, _path(policy, recorded, release, zone), changes=release.by_changes)
     first = int(day.counts[:, zone].argmax())
     span = range(first, first + release.windows_paid)
     shown = day.windows[max(0, first - AFTER) : span.stop + AFTER]
@@ -99,14 +110,40 @@ def _one_more(counts: tuple[int, ...], zone: int) -> tuple[int, ...]:
     return (*counts[:zone], counts[zone] + 1, *counts[zone + 1 :])
 
 
-def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, zone: int, *, changes: bool) -> Worlds:
+class _Path(NamedTuple):
+    """Where the canary is during a day."""
+
+    zones: Sequence[int]
+    """The zone of each visit."""
+    away: bool
+    """Whether it is absent between two visits, as long as at each."""
+
+
+def _path(policy: Policy, recorded: RecordedSightings, release: CountRelease, fullest: int) -> _Path:
+    """Return the path of the canary: one visit, or as many as a device may make, each at another node if there are
+    several.
+
+    It is absent in between where a node would otherwise see one visit only.
+    """
+    if not release.by_changes:
+        return _Path([fullest], away=False)
+    site = recorded.site
+    by_floor: dict[str, list[int]] = {}
+    for place, zone in enumerate(site.zones):
+        if release.zones.covers(zone):
+            by_floor.setdefault(zone.floor, []).append(place)
+    in_turn = [place for row in zip_longest(*by_floor.values()) for place in row if place is not None]
+    zones = [in_turn[number % len(in_turn)] for number in range(site.visits)]
+    return _Path(zones, away=len(in_turn) == 1 or release.levels != ("zone",))
+
+
+def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, path: _Path, *, changes: bool) -> Worlds:
     days = recorded.site.privacy_days
     if days is None:
         raise UsageError("a release that is paid by the day must be of a site with privacy days")
     privacy_day = days.at(int(day.ticks[len(day.ticks) // 2]))
     shown = [w for w in recorded.windows if privacy_day.start < w.window_end <= privacy_day.end]
-    visits = recorded.site.visits if changes else 1
-    alone = {window.window_end: window for window in _alone(policy, recorded, zone, shown, visits)}
+    alone = {window.window_end: window for window in _alone(policy, recorded, path, shown)}
     there, last = [], 0
     for place, window in enumerate(shown):
         mine = alone.get(window.window_end)
@@ -119,13 +156,13 @@ def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, zone: int, *
         raise DataError("the recording must hold a whole privacy day; the canary counted in no window of it")
     pairs = enumerate(zip(there, shown, strict=True))
     first = next(n for n, (a, b) in pairs if _paid_for(a, changes=changes) != _paid_for(b, changes=changes))
-    return Worlds(there[first : last + 1], shown[first : last + 1], zone)
+    return Worlds(there[first : last + 1], shown[first : last + 1], path.zones[0])
 
 
 def _paid_for(window: OccupancyWindow, *, changes: bool) -> tuple[int, ...] | None:
-    """Return the counts that a day's price pays for; those of the building where it pays for changes."""
+    """Return the counts that a day's price pays for; those of all levels where it pays for changes."""
     if changes:
-        return None if window.by_visits is None else window.by_visits.building
+        return None if window.by_visits is None else tuple(chain.from_iterable(window.by_visits))
     return window.bounded
 
 
@@ -144,31 +181,29 @@ def _sum(counts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
 
 
 def _alone(
-    policy: Policy, recorded: RecordedSightings, zone: int, shown: Sequence[OccupancyWindow], visits: int
+    policy: Policy, recorded: RecordedSightings, path: _Path, shown: Sequence[OccupancyWindow]
 ) -> list[OccupancyWindow]:
     """Return the windows of a building in which only the canary is present, from an hour after the day's start on."""
     sense = build_stages(policy, recorded.name, laboratory(0), Options(), keep_presence=False).occupancy
     state, made = sense.initial(), list[OccupancyWindow]()
-    for message in _messages(recorded, zone, shown[0].window_end, shown[-1].window_end, visits):
+    for message in _messages(recorded, path, shown[0].window_end, shown[-1].window_end):
         state, out = sense.step(state, message)
         made += [each for each in out if isinstance(each, OccupancyWindow)]
     return made
 
 
-def _messages(
-    recorded: RecordedSightings, zone: int, first: Micros, last: Micros, visits: int
-) -> Iterator[Message]:  # fmt: skip
-    """Yield what is heard of a canary that makes so many visits, with absences as long as they are between them."""
-    part = max(1, (last - first - HOUR) // (2 * visits - 1))
+def _messages(recorded: RecordedSightings, path: _Path, first: Micros, last: Micros) -> Iterator[Message]:
+    """Yield what is heard of a canary; all its visits, and the absences between them, are equally long."""
+    parts = [zone for place in path.zones for zone in ((place, None) if path.away else (place,))]
+    part = max(1, (last - first - HOUR) // len(parts[:-1] if path.away else parts))
     site, name, days = recorded.site, recorded.name, recorded.site.privacy_days
-    radio, sequence = site.zones[zone].radios[0], 0
-    for tick in range(first - site.tick, last + 1, site.tick):
+    for sequence, tick in enumerate(range(first - site.tick, last + 1, site.tick)):
         since = tick - first - HOUR  # devices that are present in the day's first half hour are residents
-        if since > 0 and since // part % 2 == 0:
-            rows = (Row(NAME, radio, tick),)
+        if since > 0:
+            zone = parts[min(since // part, len(parts) - 1)]
+            rows = (Row(NAME, None if zone is None else site.zones[zone].radios[0], tick),)
             epoch = None if days is None else days.at(tick)
             yield ObservationBatch(name, site.sources[0], 1, sequence, rows, epoch)
-            sequence += 1
         for source in site.sources:
             yield Heartbeat(name, source, 1, tick, first - 2 * site.tick)
     for source in site.sources:
@@ -449,14 +484,15 @@ def _count_scores(policy: Policy, site: str, release: CountRelease, both: Worlds
     nodes = publisher.nodes[release.name]
     count = partial(_visits, policy.site[site]) if release.by_changes else partial(_counts, bounded=release.by_day)
     truth = _Truth(*(count(windows=windows, nodes=nodes) for windows in (both.there, both.away)))
+    changes = ChangesAttacker(policy, site, release, both) if release.by_changes else None
     scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in release.epsilon}
     for run in range(plan.runs):
         for side, windows in enumerate((both.there, both.away)):
             published = publisher.run(windows, laboratory(plan.seed, f"canary {release.name} {side} {run}"))
-            for audience in release.epsilon:
-                scored[audience][side].append(
-                    _score(published, Channel(release.name, audience, "values"), nodes, truth)
-                )
+            for audience, epsilon in release.epsilon.items():
+                likelihood, values = _score(published, Channel(release.name, audience, "values"), nodes, truth)
+                likelihood = changes.ratio(publisher.state, epsilon) if changes else likelihood
+                scored[audience][side].append((likelihood, values))
         plan.done.one()
     return {name: Scores(SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
@@ -466,6 +502,60 @@ class _Truth(NamedTuple):
 
     there: Ints
     away: Ints
+
+
+class ChangesAttacker:
+    """Tells two worlds apart by a day's noisy sums of changes (u'), which the mechanism holds when the day is over."""
+
+    def __init__(self, policy: Policy, site: str, release: CountRelease, both: Worlds) -> None:
+        (plan,) = count_plans(policy.with_releases([release]), site)
+        if not isinstance(plan, ChangePlan):
+            raise UsageError(f"release '{release.name}' must count changes")
+        self._plan, self._both = plan, both
+        self._expected: dict[tuple[bool, ...], tuple[Floats, Floats]] = {}
+
+    def ratio(self, state: ReleaseState, epsilon: Fraction) -> float:
+        """Return the exact log-likelihood ratio of what a run measured, *there* against *away*."""
+        held: Any = state.operator_states[self._plan.state_name(epsilon)]
+        levels: tuple[ChangeState, ...] = held
+        released = levels[0].released
+        measured = np.hstack([each.measured[np.array(released)] for each in levels])
+        there, away = self._sums_of(released)
+        return round(
+            float((((measured - away) ** 2 - (measured - there) ** 2) / self._variances(epsilon)).sum() / 2), 9
+        )
+
+    def squared_shift(self, epsilon: Fraction) -> float:
+        """Return by how much the worlds' sums differ, all windows released: Σ (difference / sigma')², mu² at most."""
+        site_day = self._plan.days
+        assert site_day is not None  # noqa: S101
+        there, away = self._sums_of((True,) * site_day.factor.ticks)
+        return float(((there - away) ** 2 / self._variances(epsilon)).sum())
+
+    def _variances(self, epsilon: Fraction) -> Floats:
+        """Return sigma'² of each node."""
+        mechanism = self._plan.mechanisms[epsilon]
+        if not isinstance(mechanism, LevelChanges):
+            raise UsageError("a release that counts changes must have a mechanism of changes")
+        return np.concatenate([np.full(each.nodes, float(each.variance)) for each in mechanism.levels])
+
+    def _sums_of(self, released: tuple[bool, ...]) -> tuple[Floats, Floats]:
+        """Return the sums without noise of both worlds; the same windows are released in every run."""
+        if released not in self._expected:
+            there, away = (self._sums(windows, released) for windows in (self._both.there, self._both.away))
+            self._expected[released] = there, away
+        return self._expected[released]
+
+    def _sums(self, windows: Sequence[OccupancyWindow], released: Sequence[bool]) -> Floats:
+        """Return C'd of one world at the released positions, shape [positions, nodes]."""
+        sums = self._plan.sums
+        state, made = sums.initial(), list[Ints]()
+        for window in windows:
+            tick = self._plan.day_tick(window) if self._plan.is_counted(window) else None
+            if tick is not None and tick.position < len(released) and released[tick.position]:
+                state, found = sums.step(state, tick)
+                made += found
+        return np.array(made, dtype=np.float64)
 
 
 def _counts(windows: Sequence[OccupancyWindow], nodes: Nodes, *, bounded: bool) -> Ints:

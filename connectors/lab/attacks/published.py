@@ -22,6 +22,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import private_topic
 
@@ -115,6 +116,8 @@ class Publisher:
             for release in self._releases
             for audience in release.epsilon
         }
+        self.state = ReleaseState()
+        """What the stage holds after the last run; restricted."""
 
     def run(self, windows: Sequence[OccupancyWindow], keys: Keys) -> dict[Channel, PublishedDay]:
         """Release windows from an empty state; return what each channel published."""
@@ -126,6 +129,7 @@ class Publisher:
             for output in outputs:
                 if isinstance(output, Published) and output.topic in self._topics:
                     self._take(read, output)
+        self.state = state
         return {channel: _published(each) for channel, each in read.items()}
 
     def _take(self, read: dict[Channel, list[_Read]], output: Published) -> None:

@@ -103,7 +103,8 @@ def _of_day(promise: CountPromise) -> dict[str, Any]:
     if terms.noise == CHANGES:
         del of_day["ticks"]
         changes = {"count": CHANGES, "noise": "gaussian", "visits": terms.ticks // 2}
-        return of_day | changes | {"noise_scale": list(promise.scales)}
+        shift = math.ceil(10**6 * math.sqrt(sum(terms.parameters))) / 10**6
+        return of_day | changes | {"noise_scale": list(promise.scales), "shift": shift}
     return of_day
 
 

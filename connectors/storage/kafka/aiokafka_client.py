@@ -101,13 +101,13 @@ class Brokers:
 
     def __init__(self, session_timeout: float = SESSION_TIMEOUT) -> None:
         """Set the session timeout: the seconds after which a silent worker loses its partitions."""
-        self.go_by(session_timeout)
+        self.set_session_timeout(session_timeout)
         self._lock = threading.Lock()
         self._hanging: set[Address] = set()
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
-    def go_by(self, session_timeout: float) -> None:
-        """Set another session timeout, in seconds."""
+    def set_session_timeout(self, session_timeout: float) -> None:
+        """Derive how long a broker is waited for from a session timeout, in seconds."""
         self.silence = session_timeout / SESSION_PARTS
         """Seconds for which a request may wait before the broker is probed."""
         self.answer_timeout = session_timeout / SESSION_PARTS
@@ -117,18 +117,18 @@ class Brokers:
         """Return whether this broker was found to hang and has not answered since."""
         return address in self._hanging
 
-    def opened(self, connection: Connection) -> None:
+    def record_open(self, connection: Connection) -> None:
         """Record a connection, and that its broker answers."""
         with self._lock:
             self._hanging.discard(connection.address)
             self._open.add(connection)
 
-    def refused(self, address: Address) -> None:
+    def record_refusal(self, address: Address) -> None:
         """Record that a broker refuses connections: it is down, so callers fail fast."""
         with self._lock:
             self._hanging.discard(address)
 
-    def hung(self, address: Address) -> None:
+    def record_hanging(self, address: Address) -> None:
         """Record that a broker does not answer, and cut every connection to it so that no caller waits any longer."""
         with self._lock:
             known = address in self._hanging
@@ -180,7 +180,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
         connecting = asyncio.ensure_future(super().connect())
         try:
             if not await within(BROKERS.answer_timeout, connecting):
-                BROKERS.hung(self.address)
+                BROKERS.record_hanging(self.address)
                 raise TimeoutError
             streams = await self._connected(connecting)
         except BaseException:  # a cancelled caller leaves no connection either
@@ -188,7 +188,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
             self.close()
             raise
         self._greeted = True
-        BROKERS.opened(self)
+        BROKERS.record_open(self)
         return streams
 
     async def _connected(self, connecting: asyncio.Future[Any]) -> Any:
@@ -197,7 +197,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
         except TimeoutError as error:  # aiokafka's own timeout keeps running while this process is paused
             raise KafkaConnectionError("no connection in time") from error
         except OSError:
-            BROKERS.refused(self.address)
+            BROKERS.record_refusal(self.address)
             raise
 
     def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:

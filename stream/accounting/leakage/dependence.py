@@ -77,8 +77,8 @@ from numpy.typing import NDArray
 from stream.accounting.leakage.entries import Floats, distribution, exp_or_inf, number, positive, shown, spent
 from stream.errors import UsageError
 
-#: An attribute whose value is certain in advance has odds 0 or infinity, which nothing changes: ln factor 0.
 CERTAIN = 0.0
+"""An attribute whose value is certain in advance has odds 0 or infinity, which nothing changes: ln factor 0."""
 
 
 def log_evidence(epsilon: Floats, queries: NDArray[np.int64], released: NDArray[np.int64]) -> list[Floats]:
@@ -220,8 +220,8 @@ def implications(joint: Floats, sensitive: Sequence[NDArray[np.bool_]]) -> list[
 Joint = Floats
 Counts = NDArray[np.int64]
 
-#: 2^k numbers, k times: more attributes than this are refused rather than left to exhaust the memory.
 MAX_ATTRIBUTES = 16
+"""2^k numbers, k times: more attributes than this are refused rather than left to exhaust the memory."""
 
 
 def declared(patterns: object) -> Joint:

@@ -25,14 +25,14 @@ from stream.errors import UsageError
 
 Floats = NDArray[np.float64]
 
-#: Tolerance for the sum of probabilities that should be one (decimals with six places).
 SUM_TOLERANCE = 1e-6
+"""Tolerance for the sum of probabilities that should be one (decimals with six places)."""
 
-#: Limits of magnitude of a model's numbers; a product of two over a third stays far from the limits of doubles.
 SMALLEST, LARGEST = 1e-100, 1e50
+"""Limits of magnitude of a model's numbers; a product of two over a third stays far from the limits of doubles."""
 
-#: The largest whole number of a model: queries, releases, nodes kept, released windows.
 MOST = 10**9
+"""The largest whole number of a model: queries, releases, nodes kept, released windows."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxlong, _SHORT.maxother = 3, 60, 40, 60

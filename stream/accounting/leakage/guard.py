@@ -200,8 +200,8 @@ def log_worst_outcomes(joint: Floats, rows: Sequence[Floats], sensitive: Sequenc
     return np.asarray(np.nanmax(table, axis=1), dtype=np.float64)
 
 
-#: Tolerance for rounding of a sum of logarithms: a factor that equals the cap mathematically passes.
 ROUNDING = 1e-12
+"""Tolerance for rounding of a sum of logarithms: a factor that equals the cap mathematically passes."""
 
 _UNASKED = np.array([[0.0, 0.0], [-math.inf, -math.inf]])
 _VANISHING = np.array([[0.0, 0.0], [-math.inf, 0.0]])

@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from stream.accounting.leakage.entries import Floats, spent
 
-#: One nat in bits.
 BITS_PER_NAT = 1.0 / math.log(2.0)
+"""One nat in bits."""
 
 
 def bits(nats: float) -> float:

@@ -63,16 +63,16 @@ from stream.errors import UsageError
 
 CELLS = 2000
 
-#: Beyond this n epsilon the probability of withholding a releasable record is below the last bit of 1.
 SATURATED = 64.0
+"""Beyond this n epsilon the probability of withholding a releasable record is below the last bit of 1."""
 
-#: A budget counts as spent when at most this share of it is left.
 ROUNDING = 1e-12
+"""A budget counts as spent when at most this share of it is left."""
 
 _CHUNK = 256
 
-#: Doubles are ordered like their bits, so bisecting the bits finds the last double that fits at any scale.
 HALVINGS = 64
+"""Doubles are ordered like their bits, so bisecting the bits finds the last double that fits at any scale."""
 
 
 def halfway(low: Floats, high: Floats) -> Floats:

@@ -69,18 +69,18 @@ from stream.accounting.leakage.entries import (
 )
 from stream.errors import UsageError
 
-#: All n 2^(n-1) adversaries are computed: more tuples than this are rejected, since they would take days.
 MAX_TUPLES = 12
+"""All n 2^(n-1) adversaries are computed: more tuples than this are rejected, since they would take days."""
 MAX_GAUSSIAN_TUPLES = 16
 
-#: Largest number of entries of a joint distribution of tuples.
 MAX_CELLS = 2**16
+"""Largest number of entries of a joint distribution of tuples."""
 
-#: Values that differ by less than this share of the whole range of the query are lost in sums of doubles.
 RESOLUTION = 1e-9
+"""Values that differ by less than this share of the whole range of the query are lost in sums of doubles."""
 
-#: Largest number of values processed at once.
 _BLOCK = 2**21
+"""Largest number of values processed at once."""
 
 
 @dataclass(frozen=True, slots=True)

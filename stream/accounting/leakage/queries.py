@@ -15,14 +15,17 @@ a float here and the string "inf" in JSON. A malformed model raises ``UsageError
 | optimise | epsilons of attributes for a target of information                             | information, optimiser |
 
 For ``compose`` a release is an object: ``noise`` ("laplace" with ``epsilon``, "gaussian" with ``sigma``, "pure" with
-``epsilon``) and ``times``, the number of its values that the change alters, each by one; by default 1. Epsilons and
-sigmas are numbers or, for full precision, decimal strings.
+``epsilon``, "changes" with ``shift``) and ``times``, by default 1: the number of its values that the change alters,
+each by one, or of the days where changes are paid for; a day that is replaced counts as four. Epsilons, sigmas and
+shifts (mu of a day, in standard deviations; ``policy show --json`` prints it) are numbers or, for full precision,
+decimal strings.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
@@ -31,6 +34,7 @@ import numpy as np
 
 from stream.accounting import composition
 from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise
+from stream.accounting.gaussian_shift import CELLS, unit_shifts
 from stream.accounting.leakage import optimiser
 from stream.accounting.leakage.dependence import declared, factors, pairwise_factors, prior_odds
 from stream.accounting.leakage.entries import (
@@ -73,17 +77,24 @@ from stream.policy.fields import decimal_string
 
 __all__ = ["compose"]
 
-#: Largest length of a list of releases; equal releases are better written once, with ``times``.
 MOST_RELEASES = 10_000
+"""Largest length of a list of releases; equal releases are better written once, with ``times``."""
 
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,40})?(e-?[0-9]{1,2})?")
 
-#: Noise -> the field with its amount, and the function that makes the noise from that and ``times``.
 _NOISES: dict[str, tuple[str, Callable[[Decimal, int], Noise]]] = {
     "laplace": ("epsilon", Laplace),
     "gaussian": ("sigma", lambda sigma, times: Gaussian(Fraction(sigma) ** 2, times)),
     "pure": ("epsilon", EpsilonEvent),
+    "changes": ("shift", lambda shift, days: _days_of_changes(Fraction(shift), days)),
 }
+"""Noise -> the field with its amount, and the function that makes the noise from that and ``times``."""
+
+
+def _days_of_changes(shift: Fraction, days: int) -> Noise:
+    if days > composition.MOST_TIMES // CELLS:
+        raise UsageError(f"times must be at most {composition.MOST_TIMES // CELLS} with noise changes, got {days}")
+    return replace(unit_shifts(shift * shift), times=CELLS * days)
 
 
 def compose(*, delta: object, releases: object, group: object = 1) -> dict[str, Any]:
@@ -141,8 +152,8 @@ __all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "tempor
 
 Answer = dict[str, Any]
 
-#: Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows.
 MAX_HORIZON = 1_100_000
+"""Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows."""
 
 
 def osdp(*, joint: object, epsilon: object, queries: object = None, released: object = None) -> Answer:
@@ -343,8 +354,8 @@ def optimise(
     return chosen | {"other": other}
 
 
-#: The other objective of each objective.
 OTHER: dict[optimiser.Objective, optimiser.Objective] = {"releases": "epsilon", "epsilon": "releases"}
+"""The other objective of each objective."""
 
 
 def _choice(best: optimiser.Optimum, objective: optimiser.Objective) -> Answer:

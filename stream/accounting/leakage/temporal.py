@@ -124,11 +124,11 @@ class Loss:
         return min(alpha, math.log1p(float(((self.q - self.d) * kept / (self.d * kept + rest)).max())))
 
 
-#: Above this e^alpha approaches the largest double.
 _LARGE = 300.0
+"""Above this e^alpha approaches the largest double."""
 
-#: The loss of an adversary without knowledge of this direction.
 NONE = Loss(np.zeros(0), np.zeros(0))
+"""The loss of an adversary without knowledge of this direction."""
 
 
 def loss(matrix: Floats | None) -> Loss:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stream.accounting.leakage.dependence import declared
 from stream.accounting.leakage.information import (
     Channel,
+    _divergence,
     attribute_curve,
     attribute_information,
     bits,
@@ -124,3 +125,12 @@ def test_the_total_bounds_what_colluders_learn_of_any_attribute(seeded: Any) -> 
                     chance = math.prod((p[a] if m[a] else 1 - p[a]) if x[a] else float(m[a] == 0) for a in range(3))
                     table[x[j], int("".join(map(str, m)), 2)] += joint[x] * chance
             assert mutual(table) <= total + 1e-12
+
+
+@pytest.mark.parametrize("excess", [1e-9, -1e-7, 5e-5])
+def test_a_divergence_near_0_keeps_its_digits(excess: float) -> None:
+    """base u^2 (1/2 - u/6 + u^2/12), u = excess / base: its two terms are nearly equal, and their difference tiny."""
+    base = 0.5
+    u = excess / base
+    found = float(_divergence(np.array(excess), np.array(base)))
+    assert found == pytest.approx(base * u**2 * (1 / 2 - u / 6 + u**2 / 12), rel=1e-10, abs=0)

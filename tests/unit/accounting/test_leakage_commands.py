@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from connectors.cli.leakage import leakage
 from connectors.cli.optimise import optimise
+from stream.accounting.gaussian_shift import epsilon_of
 from stream.accounting.leakage import queries
 from stream.errors import UsageError
 from tacet import leakage as public
@@ -87,6 +89,31 @@ def test_compose_answers_pure_and_at_delta() -> None:
     assert found["epsilon"]["pure"] == "inf"
     assert found["epsilon"]["approximate"] == pytest.approx(5.24, abs=0.01)
     assert found["delta"] == 1e-6
+
+
+@pytest.mark.parametrize(("more", "epsilon"), [({}, 2.0), ({"times": 4}, 4.318), ({"times": 2}, 2.93)])
+def test_compose_adds_up_days_of_changes(more: dict[str, int], epsilon: float) -> None:
+    """A day that is replaced shifts twice as much, as four days do; the figures are those that are printed."""
+    found = answer(leakage, "compose", model=one_release(noise="changes", shift=0.448332, **more) | {"group": 1})
+    assert found["epsilon"]["pure"] == "inf"
+    assert found["epsilon"]["approximate"] == pytest.approx(epsilon, rel=1e-3)
+    least = epsilon_of(Fraction("0.448332") ** 2 * more.get("times", 1), Fraction(1, 10**6))
+    assert found["epsilon"]["approximate"] >= least - 1e-9
+    three = answer(leakage, "compose", model=one_release(noise="changes", shift=0.448332) | {"group": 3})
+    assert three["epsilon"]["approximate"] == pytest.approx(6.872, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"shift": 0}, "releases[0]: mu must be above 0 and at most 16, got 0"),
+        ({"shift": 17}, "releases[0]: mu must be above 0 and at most 16, got 17"),
+        ({"sigma": 1}, "releases[0] must not hold 'sigma'; known are noise, shift, times"),
+        ({"shift": 1, "times": 2000}, "releases[0]: times must be at most 1953 with noise changes, got 2000"),
+    ],
+)
+def test_compose_refuses_days_of_changes_that_are_none(fields: dict[str, object], told: str) -> None:
+    assert told in run(leakage, "compose", model=one_release(noise="changes", **fields)).output
 
 
 def test_compose_keeps_decimal_strings_to_the_last_digit_and_asks_for_one_device_once_by_default() -> None:

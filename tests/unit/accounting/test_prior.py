@@ -247,6 +247,7 @@ def test_a_malformed_model_names_its_entry(arguments: tuple[Any, ...], entry: st
     [
         ([[1, 0.5], [0.4, 1]], r"covariance\[0\]\[1\]"),
         ([[1, 2], [2, 1]], "semidefinite"),
+        ([[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]], "its correlations have eigenvalue"),
         ([[1, 2]], "covariance"),
         ([], "covariance"),
         ([[0] * 17] * 17, "covariance must be of 1 to 16 tuples, got 17"),
@@ -262,3 +263,8 @@ def test_a_malformed_covariance_names_its_entry(covariance: list[Any], entry: st
 def test_a_tuple_that_is_certain_leaks_nothing_of_the_others() -> None:
     alone = {(each.target, each.knows): each.leakage for each in gaussian_leakages([[0, 0], [0, 1]], 1, 1)}
     assert alone == {(0, ()): 0.0, (0, (1,)): 0.0, (1, ()): 1.0, (1, (0,)): 1.0}
+
+
+def test_a_leakage_is_not_negative_where_the_others_move_against_a_tuple() -> None:
+    found = gaussian_leakages([[1, -0.9], [-0.9, 1]], 1, 1, weights=[1, 3])
+    assert found[0].leakage == pytest.approx(abs(1 - 3 * 0.9))

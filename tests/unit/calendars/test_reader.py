@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from typing import Any
 
@@ -110,6 +111,7 @@ def test_nothing_else_of_an_event_leaves_its_process(monkeypatch: pytest.MonkeyP
         (b"Begin:VEVENT\r\n" * (MOST_COMPONENTS + 1), f"at most {MOST_COMPONENTS} components"),
         (calendar(event("2026032480000Z")), "whose times and rules can be read"),
         (calendar(event("20260324T080000Z"), event("20260324T080000Z", "RRULE:FREQ=SOMETIMES")), "rules can be read"),
+        (calendar(event("20260324T080000Z", "EXDATE:never")), "must have events whose times and rules"),
         (calendar(event(";TZID=Nowhere:20260324T080000")), "time zone that is neither known nor in the file"),
         (calendar(event("20260324T080000Z", "RRULE:FREQ=SECONDLY")), "recurs more than once a day"),
         (calendar(event("20260324T080000Z", "RRULE:FREQ=MINUTELY;COUNT=3")), "recurs more than once a day"),
@@ -126,9 +128,20 @@ def test_a_hostile_or_unreadable_file_is_refused_as_a_whole_by_a_rule(content: b
 def test_a_rule_that_asks_for_endless_work_is_ended_by_the_process_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """It matches no day, so each such event is searched for up to the year 9999."""
     monkeypatch.setattr(reader, "PROGRAM", reader.PROGRAM.replace("main(", "main(processor_seconds=2"))
+    run, ended = subprocess.run, list[int]()
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        try:
+            return run(*arguments, **options)
+        except subprocess.CalledProcessError as error:
+            ended.append(error.returncode)
+            raise
+
+    monkeypatch.setattr(subprocess, "run", watched)
     endless = event("20260324T080000Z", "RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30")
     with pytest.raises(DataError, match="must be readable within"):
         read_calendar(calendar(*[endless] * 200), SPAN, "UTC")
+    assert ended in ([-signal.SIGXCPU], [-signal.SIGKILL])  # not by the time on the wall
 
 
 def test_too_many_occurrences_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,16 @@ import pytest
 from stream.errors import DataError
 from stream.records import MINUTE, SECOND
 from stream.schemas import (
+    RECORD_KINDS,
     AttributeRecord,
     CountRecord,
+    event_type,
     is_private,
     json_float,
     parse_record,
     parse_time,
     private_topic,
+    record_kind,
     rfc3339,
 )
 
@@ -78,3 +81,10 @@ def test_a_record_is_written_with_its_version_and_the_fields_that_were_given() -
 
 def test_a_record_without_a_lag_is_no_revision() -> None:
     assert (CountRecord.model_fields["lag"].default, CountRecord.model_fields["revises"].default) == (0, "")
+
+
+def test_the_kind_of_a_private_record_follows_from_a_field_that_no_other_has() -> None:
+    fields = {"attribute": "attribute", "above": "threshold", "band": "people", "values": "count"}
+    assert {name: record_kind({name: None}) for name in fields} == fields
+    assert set(fields.values()) == set(RECORD_KINDS)
+    assert event_type("people") == "tacet.people.v1"

@@ -176,7 +176,7 @@ async def test_a_greeting_that_is_not_answered_says_the_same(pair: tuple[FakeBro
 
 async def test_who_refuses_does_not_hang(pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker, _ = pair
-    BROKERS.hung(broker.address)
+    BROKERS.record_hanging(broker.address)
     await broker.stop()
     with pytest.raises(ConnectionRefusedError):
         await connection(broker).connect()
@@ -191,7 +191,7 @@ async def test_a_client_waits_for_no_broker_that_hangs_and_has_it_back_when_it_a
     made = client_of(awake)
     await made.bootstrap()
     hanging.awake.clear()
-    BROKERS.hung(hanging.address)
+    BROKERS.record_hanging(hanging.address)
     for _ in range(20):
         assert not await made.ready(1)
         assert await made.ready(2)
@@ -211,7 +211,7 @@ async def test_every_client_of_a_process_begins_with_a_broker_that_answers(
     """Of a hundred none asks the server or the node that hangs, though they are tried in any order."""
     hanging, awake = pair
     hanging.awake.clear()
-    BROKERS.hung(hanging.address)
+    BROKERS.record_hanging(hanging.address)
     for _ in range(100):
         made = client_of(hanging, awake)
         await made.bootstrap()

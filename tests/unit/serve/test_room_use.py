@@ -9,6 +9,7 @@ import pytest
 
 from connectors.records.bands import NoiseDistribution
 from connectors.records.room_use import CALLED, MOST_SURE, Assumptions, Use, least_windows, room_use
+from tests.support.documents import ROOT
 
 LAPLACE, WIDE = NoiseDistribution("laplace", 2.0), NoiseDistribution("laplace", 5.0)
 GAUSSIAN = NoiseDistribution("gaussian", 3.0)
@@ -73,3 +74,11 @@ def test_from_the_least_number_of_windows_on_both_statements_are_reached_and_bef
     for windows in range(1, 97):
         empty, used = (room_use(total * windows, [law] * windows, ASSUMED) for total in (0, 5))
         assert (min(empty.empty, used.used) >= CALLED) == (windows >= needed)
+
+
+@pytest.mark.parametrize(("scale", "minutes"), [(1, 15), (2, 50), (4, 180)])
+def test_the_document_says_how_many_minutes_of_counts_rooms_need(scale: int, minutes: int) -> None:
+    needed = least_windows(NoiseDistribution("laplace", scale), Assumptions(), 48)
+    assert needed == minutes // 5
+    words = {15: f"With noise of scale {scale}", 50: f"with scale {scale} it takes 50", 180: "with scale 4 three hours"}
+    assert words[minutes] in (ROOT / "docs" / "building.md").read_text()

@@ -10,10 +10,11 @@ import pytest
 
 from connectors.subscribe import subscriber
 from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import Mark
 from connectors.subscribe.subscriber import releases, sites, subscribe
 from stream.errors import UsageError
 
-RECORDS = [{"release": "a", "n": 1}, {"release": "b", "n": 2}, None, {"release": "a", "n": 3}]
+RECORDS = [{"release": "a", "n": 1}, {"release": "b", "n": 2}, Mark.CAUGHT_UP, {"release": "a", "n": 3}]
 
 
 @pytest.fixture

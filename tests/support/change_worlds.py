@@ -1,0 +1,308 @@
+"""Worlds in which changes are paid for, and what they may cost, worked out a second time from the documents alone.
+
+``sums`` leads messages through the product: connector, sensing, and the sums of changes that noise is added to. The
+``Reference`` computes the same sums from ``docs/privacy.md`` and ``docs/sources.md`` with code of its own: presence,
+visits, changes, weights. ``squared`` is how far two worlds are apart, in the units of the noise; ``shift`` is how far a
+printed (epsilon, delta) lets them be.
+
+    symbol    here         meaning
+    x(t)      counted      the node at which a device counts at a tick; at most V visits a level
+    C'        weights      round(2**16 c_j), c_j = a (a + 1) … (a + j - 1) / j!
+    |s|²      squared      Σ over levels, nodes and ticks of (difference of the sums)² / sigma'²
+    mu        shift        δ = Φ(mu/2 - ε/mu) - e**ε Φ(-mu/2 - ε/mu)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from statistics import NormalDist
+from typing import NamedTuple
+
+import pytest
+
+from connectors.sources.ingest import ingest
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.sighting import Kind, Sighting
+from stream.mechanisms.changes.levels import LevelChanges
+from stream.pipeline import Pipeline
+from stream.records import HOUR, MINUTE, SECOND, Micros, OccupancyWindow, PrivacyDay
+from stream.release.count_plan import ChangePlan, CountPlan, count_plans
+from stream.release.guarantees import count_promises
+from stream.release.validation import Policy, load_policy
+from tests.support.day_policies import change_release, visit_site
+from tests.support.small_building import FLOORS, SITE, SOURCES, access_point, laboratory, policy_text
+
+TICK = 30 * MINUTE
+STEP = 15 * MINUTE
+ZONES = "abcdxy"
+NAS = b"nas-1"
+
+
+class Heard(NamedTuple):
+    """One message about a device, when it came, and how old it was; or, without a zone, that a server restarted."""
+
+    came: Micros
+    device: int
+    zone: str
+    left: bool = False
+    age: Micros = 0
+    login: bytes = b""
+    copies: int = 0
+    """How often it is sent again, two seconds later each."""
+
+    @property
+    def time(self) -> Micros:
+        """When it happened."""
+        return self.came - self.age
+
+
+def restart(at: Micros) -> Heard:
+    """Return the restart of the access server."""
+    return Heard(at, -1, "")
+
+
+@cache
+def policy(
+    levels: str = "",
+    *,
+    visits: int = 4,
+    gap: str = "1min",
+    sessions: str = "",
+    day_starts: str = "04:00",
+    more: str = "",
+) -> Policy:
+    """Return a site at which changes are paid for; without ``levels`` of zones alone, with ``sessions`` their limit."""
+    site = visit_site(day_starts=day_starts, visits=visits, gap=gap, more=more)
+    site += f'presence = "sessions"\nsession_limit = "{sessions}"\n' if sessions else ""
+    text = policy_text(change_release(public="2", more=levels), tick="30min", site=site)
+    return load_policy(text.replace('validity = "10min"\n', "" if sessions else 'validity = "70min"\n'))
+
+
+# ---- the product ------------------------------------------------------------------------------------------
+
+
+Node = tuple[str, str]
+"""Level and name."""
+Sums = dict[tuple[int, Node], dict[int, int]]
+"""(Privacy day, node) -> position in the day -> sum of changes, in units of u'."""
+
+
+class Course(NamedTuple):
+    """What happens besides: when the connector begins anew, when an engine takes over, which windows are not used."""
+
+    restarts: Sequence[Micros] = ()
+    takeovers: Sequence[Micros] = ()
+    unused: frozenset[int] = frozenset()
+    """Positions of windows of every day that no audience is given."""
+
+
+STRAIGHT = Course()
+
+
+def sums(known: Policy, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT) -> Sums:
+    """Return the sums that noise is added to, from three hours before a day to five hours after it."""
+    (plan,), found = count_plans(known, SITE), Sums()
+    assert isinstance(plan, ChangePlan)
+    state = plan.sums.initial()
+    for window in windows(known, heard, day, course):
+        if plan.is_counted(window) and (tick := plan.day_tick(window)).position not in course.unused:
+            state, [made] = plan.sums.step(state, tick)
+            for node, value in zip(nodes(plan), made.tolist(), strict=True):
+                found.setdefault((tick.day, node), {})[tick.position] = value
+    return found
+
+
+def nodes(plan: CountPlan) -> list[Node]:
+    """Return the nodes of a release, in the order of its sums."""
+    names = {"zone": list(ZONES), "floor": sorted(set(FLOORS.values())), "building": ["building"]}
+    return [(level, name) for level in plan.release.levels_up for name in names[level]]
+
+
+def windows(
+    known: Policy, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT
+) -> Iterable[OccupancyWindow]:
+    """Yield the windows that come of messages."""
+    core, sense = Ingest.of_policy(known, bytes(32)), Pipeline(known, SITE, laboratory()).stages.occupancy
+    begin = day.start - 3 * HOUR
+    state, held, todo = core.initial(begin), sense.initial(), sorted(heard)
+    again, over = sorted(course.restarts), sorted(course.takeovers)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GRID", "OUTAGE"):
+            patch.setattr(ingest, name, STEP)  # heartbeats every five seconds would take long
+        for now in range(begin, day.end + 5 * HOUR, STEP):
+            while todo and todo[0].came <= now:
+                _observe(core, state, todo.pop(0))
+            core.record_running(state, now)
+            sent = core.poll(state, now + SECOND)
+            if again and again[0] <= now:
+                again.pop(0)
+                sent += core.drain(state)
+                state = core.initial(now, state.session)
+            if over and over[0] <= now:
+                over.pop(0)
+                held = sense.rebase_ticks(sense.decode(sense.encode(held)))
+            for message in sent:
+                held, made = sense.step(held, message)
+                yield from (each for each in made if isinstance(each, OccupancyWindow))
+
+
+def _observe(core: Ingest, state: object, word: Heard) -> None:
+    for copy in range(1 + word.copies):
+        at = word.came + 2 * copy * SECOND
+        if not word.zone:
+            seen = Sighting(Kind.RESTART, nas=NAS, age=word.age)
+        else:
+            radio = bytes.fromhex(access_point(word.zone).replace(":", ""))
+            client = (0xA4 << 40 | word.device).to_bytes(6, "big")
+            kind = Kind.LEAVE if word.left else Kind.ASSOCIATE
+            seen = Sighting(kind, client, radio, age=at - word.time, session=b"1", user_name=word.login, nas=NAS)
+        core.observe(state, at, SOURCES[0], SOURCES[0], seen)  # type: ignore[arg-type]
+
+
+# ---- the reference ----------------------------------------------------------------------------------------
+
+
+class Reference(NamedTuple):
+    """The terms of a site, as its policy states them."""
+
+    levels: Sequence[str]
+    visits: int
+    gap: int
+    """Ticks of absence that end no visit to the building."""
+    holds: Micros
+    """How long a message holds."""
+    sessions: bool = False
+
+    def sums(self, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT) -> Sums:
+        """Return the sums of one day; a device's messages come in the order in which they happened."""
+        begun = [-(-time // STEP) * STEP for time in course.restarts]
+        words, found = sorted(self.understood(heard, begun), key=lambda each: each.time), Sums()
+        length = (day.end - day.start) // TICK
+        used = [position for position in range(length) if position not in course.unused]
+        names = {"zone": list(ZONES), "floor": sorted(set(FLOORS.values())), "building": ["building"]}
+        changes = {(level, name): [0] * length for level in self.levels for name in names[level]}
+        for device in {word.device for word in words if word.zone}:
+            mine = [word for word in words if word.device == device or not word.zone]
+            where = self.presence(mine, day)
+            for level in self.levels:
+                for node, ticks in self.counted(where, level).items():
+                    before = 0
+                    for position in used:
+                        now = int(position in ticks)
+                        changes[level, node][position] += now - before
+                        before = now
+        weights = factor(self.visits, 50)
+        for at_node, steps in changes.items():
+            found[day.number, at_node] = {
+                position: sum(weights[position - at] * step for at, step in enumerate(steps[: position + 1]) if step)
+                for position in used
+            }
+        return found
+
+    def understood(self, heard: Iterable[Heard], begun: Sequence[Micros]) -> Iterable[Heard]:
+        """Yield what a connector makes of messages that begins anew now and then.
+
+        Nothing is older than the connector; where events are counted, a stay that it does not know has no end.
+        """
+        seen: dict[int, Micros] = {}
+        for word in sorted(heard):
+            began = max((time for time in begun if time < word.came), default=0)
+            if word.left and not self.sessions and seen.get(word.device, 0) <= began:
+                continue
+            if not word.left:
+                seen[word.device] = word.came
+            yield word._replace(age=word.came - max(word.time, began))
+
+    def presence(self, words: Sequence[Heard], day: PrivacyDay) -> list[str]:
+        """Return the zone at each tick of the day, '' where the device is not; residents are left out."""
+        where, last = list[str](), ("", 0, False)  # zone, time, whether it has ended
+        todo = [word for word in words if day.start < word.time <= day.end]
+        for tick in range(day.start + TICK, day.end + 1, TICK):
+            while todo and todo[0].time <= tick:
+                word = todo.pop(0)
+                if not word.zone:
+                    last = (last[0], last[1], True)
+                elif not word.left:
+                    last = (word.zone, word.time, False)
+                elif word.zone == last[0]:
+                    last = (last[0], last[1], True)
+            here = bool(last[0]) and not last[2] and tick < last[1] + self.holds
+            where.append(last[0] if here else "")
+        resident, absent = bool(where[0]), 0  # the day's first half hour has one tick
+        for position, zone in enumerate(where):
+            absent = 0 if zone else absent + 1
+            resident = resident and absent < 6
+            where[position] = "" if resident else zone
+        return where
+
+    def counted(self, where: Sequence[str], level: str) -> dict[str, set[int]]:
+        """Return node -> positions at which the device counts there."""
+        found, made, at, absent = dict[str, set[int]](), 0, "", 0
+        for position, zone in enumerate(where):
+            node = {"zone": zone, "floor": FLOORS.get(zone, ""), "building": "building" if zone else ""}[level]
+            absent = 0 if node else absent + 1
+            if not node and at and level == "building" and absent <= self.gap:
+                node = at
+            if node and node != at:
+                made += 1
+            at = node if made <= self.visits else ""
+            made = min(made, self.visits)  # the next visit is one too many as well
+            if at:
+                found.setdefault(at, set()).add(position)
+        return found
+
+
+@cache
+def factor(visits: int, ticks: int) -> tuple[int, ...]:
+    """Return C' of a number of visits."""
+    order, weight, found = Fraction(6 if visits <= 2 else 7, 10), Fraction(1), list[int]()
+    for j in range(ticks):
+        found.append(round(2**16 * weight))
+        weight *= (order + j) / (j + 1)
+    return tuple(found)
+
+
+# ---- prices -----------------------------------------------------------------------------------------------
+
+
+def squared(known: Policy, one: Sums, other: Sums, day: PrivacyDay) -> float:
+    """Return |s|² of two worlds, on the day in which they differ; all other days are the same in both."""
+    assert one.keys() == other.keys()
+    wide, total = variances(known), 0.0
+    for (number, node), values in one.items():
+        others = other[number, node]
+        assert values.keys() == others.keys()
+        if number == day.number:
+            total += sum((values[at] - others[at]) ** 2 for at in values) / wide[node[0]]
+        else:
+            assert values == others, "another day differs"
+    return total
+
+
+def variances(known: Policy) -> Mapping[str, float]:
+    """Return sigma'² of each level, for the finest audience."""
+    (plan,) = count_plans(known, SITE)
+    mechanism = plan.mechanisms[max(plan.mechanisms)]
+    assert isinstance(mechanism, LevelChanges)
+    pairs = zip(plan.release.levels_up, mechanism.levels, strict=True)
+    return {level: float(each.variance) for level, each in pairs}
+
+
+_PRINTED: dict[str, Mapping[str, float]] = {}
+"""Version of a policy -> its prices."""
+
+
+def shift(known: Policy, unit: str) -> float:
+    """Return mu of the epsilon that is printed for a unit."""
+    if known.version not in _PRINTED:
+        [_PRINTED[known.version]] = [each.tight for each in count_promises(known) if each.reader == "public"]
+    epsilon, delta, phi = _PRINTED[known.version][unit], 1e-6, NormalDist().cdf
+    low, high = 0.0, 20.0
+    for _ in range(60):
+        mu = (low + high) / 2
+        less = phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu) < delta
+        low, high = (mu, high) if less else (low, mu)
+    return high
