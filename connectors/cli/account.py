@@ -74,7 +74,11 @@ def account(
             audiences = None if coalition is None else coalition.split(",")
             records = _recomputed(store, servers, audit, policies, audiences, at, tight=tight)
     known = merged_policies(bundle.policies, [read_policy(file) for file in policy_files])
-    report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at], counted_sites(known))
+    report = summary(
+        [r for r in records if at is None or parse_time(r["window_end"]) <= at],
+        counted_sites(known),
+        login_sites(known),
+    )
     if truths := people_truths(known):
         report["people"] = truths
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
@@ -83,7 +87,8 @@ def account(
 def published_account(store: Path | None, kafka: str | None) -> dict[str, Any]:
     """Return the account as it was published: what ``--json`` prints."""
     bundle = store_bundle(store) if store is not None else kafka_bundle(kafka or "")
-    return summary(_streamed(store, kafka), counted_sites(merged_policies(bundle.policies, [])))
+    known = merged_policies(bundle.policies, [])
+    return summary(_streamed(store, kafka), counted_sites(known), login_sites(known))
 
 
 def people_truths(policies: Iterable[PolicyDocument]) -> list[dict[str, Any]]:
@@ -96,6 +101,12 @@ def counted_sites(policies: Iterable[PolicyDocument]) -> frozenset[str]:
     """Return the sites that have people counters under every policy that contains them."""
     feeds = [(name, site.feed) for policy in policies for name, site in policy.site.items()]
     return frozenset(name for name, _ in feeds) - {name for name, feed in feeds if feed != "counts"}
+
+
+def login_sites(policies: Iterable[PolicyDocument]) -> frozenset[str]:
+    """Return the sites that count logins under every policy that contains them."""
+    counts = [(name, site.counts_logins) for policy in policies for name, site in policy.site.items()]
+    return frozenset(name for name, _ in counts) - {name for name, logins in counts if not logins}
 
 
 def _policies(stored: Sequence[bytes], files: Sequence[Path], option: str) -> list[PolicyDocument]:
@@ -183,14 +194,18 @@ def by_account_window(record: Record) -> tuple[Any, ...]:
     return body["site"], body["window_end"], body["kind"]
 
 
-def summary(records: Records, counted: Collection[str] = ()) -> dict[str, Any]:
-    """Return, per site, the last account and the disclosure by its last day's attributes, and whether it has
-    counters."""
+def summary(records: Records, counted: Collection[str] = (), logins: Collection[str] = ()) -> dict[str, Any]:
+    """Return, per site, the last account and the disclosure by its last day's attributes, and what it counts.
+
+    ``counted`` are the sites that have counters, ``logins`` those that count logins.
+    """
     sites: dict[str, Any] = {}
     for record in records:
         site = sites.setdefault(record["site"], {"records": 0, "attributes": {}})
         if record["site"] in counted:
             site["feed"] = "counts"
+        if record["site"] in logins:
+            site["identity"] = "login"
         site["records"] += 1
         site["last"] = {name: record[name] for name in ("window_end", "audiences", "coalition", "left", "refused")}
         if record["kind"] == "attributes":
@@ -213,7 +228,8 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
         last = site["last"]
         readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
         spent = table(f"{name}: epsilons up to {last['window_end']}", ("protected unit",), tuple(readers))
-        for row in unit_rows(list(readers.values()), counted=site.get("feed") == "counts"):
+        counted, logins = site.get("feed") == "counts", site.get("identity") == "login"
+        for row in unit_rows(list(readers.values()), counted=counted, logins=logins):
             spent.add_row(*row)
         console.print(spent)
         for what, rest in last["left"].items():

@@ -92,7 +92,7 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 @click.option(
     "--count",
     type=click.Choice(get_args(Count)),
-    help="What floors and building pay for.  [default: what has the smaller error on the simulated day]",
+    help="What floors and building pay for.  [default: at each level what has the smaller error]",
 )
 @click.option("--out", type=NEW_FILE, help="The policy file to write.  [default: standard output]")
 def init(
@@ -106,9 +106,10 @@ def init(
     capacity, or leave them empty. If zones are formed by --group, capacities add up.
 
     The policy publishes counts of floors and of the building, and of zones that have room for enough people, charged
-    per day. Floors and the building pay for ticks or for changes, whichever has the smaller error on the simulated
-    day. Of ticks, a device counts for at most 12 h of a day; with --from-observations, for long enough to cover 99 % of
-    the recording's device-days. Read the policy, correct the lines marked CHECK, and run 'tacet policy show'.
+    per day. Floors and the building pay each for ticks or for changes, whichever has the smaller error in the working
+    hours of a day at desks; where zones are of the kinds classroom, open or corridor, of the simulated day. Of ticks, a
+    device counts for at most 12 h of a day; with --from-observations, for long enough to cover 99 % of the recording's
+    device-days. Read the policy, correct the lines marked CHECK, and run 'tacet policy show'.
 
     With --out FILE.toml, FILE.names.toml has the names of the site, its floors and zones: correct them at any time.
 
@@ -158,7 +159,7 @@ def init(
 
 
 def _preferred(building: Building, count: Count | None) -> Building:
-    """Return a building whose sums count what suits its largest site best, or what is wanted."""
+    """Return a building whose sums count what suits its largest site best at each level, or what is wanted."""
     from connectors.operations.policy.comparison import fits, preferred  # noqa: PLC0415 - loads mechanisms
 
     if count == "ticks":
@@ -170,9 +171,13 @@ def _preferred(building: Building, count: Count | None) -> Building:
             raise UsageError("--count: changes need every floor to have room for enough people, or a single floor")
         return building
     largest = max(building.sites, key=lambda name: sum(place.capacity for place in building.sites[name]))
-    with working("ticks or changes: trying the simulated day"):
+    with working("ticks or changes: trying a day"):
         chosen = preferred(draft, largest, sums, count)
-    return replace(building, count=chosen.count, gap=duration_text(chosen.gap) if chosen.gap else "0min")
+    counts = chosen.counts
+    return replace(
+        building, floor_count=counts.get("floor", counts["building"]), building_count=counts["building"],
+        gap=duration_text(chosen.gap) if chosen.gap else "0min",
+    )  # fmt: skip
 
 
 def _addresses(text: str | None) -> tuple[str, ...]:
@@ -324,7 +329,8 @@ def plan(
         print_json(report)
     else:
         console = Console(highlight=False)
-        print_plan(console, report) if target is None else print_targets(console, report)
+        logins = [name for name, site in policy.site.items() if site.counts_logins]
+        print_plan(console, report) if target is None else print_targets(console, report, logins)
         for line in session_lines(policy):
             console.print(line)
         print_comparison(console, report.get("ticks_or_changes", []))

@@ -6,7 +6,7 @@ Each function prints to a console or yields what is to be printed. The verbs the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from connectors.operations.policy.guarantees import (
     rotating_lines,
     session_lines,
     signed_sentence,
+    unit_words,
 )
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import DayModel, day_model, largest_epsilons, queried_attributes
@@ -53,10 +54,10 @@ MOST_STATES = 8
 
 
 _UNIT = (
-    "The unit is one MAC address at one site. A person is assumed to carry {devices} of them (devices_per_person), "
-    "and the losses at several sites add up. Everything below holds for observations that the connector accepted, "
-    "as long as the key is secret (computational differential privacy). 'all' means all audiences together. "
-    "'tacet account' shows what has been spent so far.\n"
+    "The unit is {unit}. A person is assumed to {have} {devices} of them (devices_per_person), and the losses at "
+    "several sites add up. Everything below holds for observations that the connector accepted, as long as the key is "
+    "secret (computational differential privacy). 'all' means all audiences together. 'tacet account' shows what has "
+    "been spent so far.\n"
 )
 
 
@@ -109,7 +110,7 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     """Print all guarantees of a policy: counts, budgets, thresholds, attributes, and what is not protected."""
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
-    console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
+    console.print(_UNIT.format(**unit_words(policy)))
     for line in chain(counted_lines(policy), login_lines(policy), opt_out_lines(policy)):
         console.print(f"{line}\n")
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
@@ -396,9 +397,11 @@ def print_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
             figures = (row["mean"], row["ticks"], row["changes"])
             made.add_row(row["release"], row["audience"], row["level"], *(f"{figure:.2f}" for figure in figures))
         console.print(made)
+        who = of_site[0]["unit"]
+        day = {"simulated": "the simulated day", "desks": "a day of people who have a desk"}[of_site[0]["day"]]
         console.print(
-            "Both with the filter, against all devices present on the simulated day, residents left out. Ticks count a "
-            "device for the site's contribution, changes for its visits (count).\n"
+            f"Both with the filter, in the working hours of {day}, against all {who}s present, residents left out. "
+            f"Ticks count a {who} for the site's contribution, changes for its visits (count).\n"
         )
 
 
@@ -468,8 +471,11 @@ def _levels(row: dict[str, Any]) -> Iterator[tuple[str, Quality, bool]]:
             yield level, Quality(*figures), key == "levels"
 
 
-def print_targets(console: Console, report: dict[str, Any]) -> None:
-    """Print the epsilon of each release and level that reaches the wanted error."""
+def print_targets(console: Console, report: dict[str, Any], logins: Collection[str] = ()) -> None:
+    """Print the epsilon of each release and level that reaches the wanted error.
+
+    ``logins`` are the sites that count logins.
+    """
     from connectors.operations.policy.plan import TRIED  # noqa: PLC0415 - only needed here
 
     share = f"{100 * report['target_error']:g} %"
@@ -481,7 +487,7 @@ def print_targets(console: Console, report: dict[str, Any]) -> None:
             columns,
         )
         for row in rows:
-            pays = "a device's day" if row["unit"] == "device_day" else "a window"
+            pays = f"a {'login' if site in logins else 'device'}'s day" if row["unit"] == "device_day" else "a window"
             if not row["reached"]:
                 found.add_row(row["release"], row["level"], pays, "unreachable", "-", "-", "-")
                 continue

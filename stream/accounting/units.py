@@ -20,6 +20,11 @@ If all observations of one device in [D, D + 24 h) are removed, counts differ
 One device's day therefore changes at most 24 h / T + 2 n counts. A device that was present on the previous evening, at
 D, throughout the day and just before its end attains this bound. The bound also holds where pseudonyms change at D: the
 observation that ends the old name is removed with the rest of its day.
+
+If another device's day takes its place, each of the two has an evening and a morning of its own, so twice as many
+counts change: 2 (24 h / T + 2 n), which is attained. If it is another day of the same device, this has one place at
+each tick in either case, so only 2 (24 h / T + n) counts change. The account does not know which of the two is meant,
+and charges the larger number.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
     "latency": ("Heartbeat to readable record, embedded (wall clock)", figures),
     "latency_kafka": ("Heartbeat to readable record, Kafka (wall clock)", figures),
     "filter": ("A tick of the filter against its plain form (CPU)", figures),
+    "changes": ("Errors of a whole day's counts with noise on changes", figures),
     "scaling": ("Cost against size (CPU)", figures),
     "snapshot": ("Snapshot of 1,000 zones", figures),
     "serve": ("200 event streams and 50 history queries a second (wall clock)", figures),

@@ -9,9 +9,11 @@ import asyncio
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,11 +37,14 @@ from connectors.sources.snmp.usm.users import Source, User, Users
 from stream.records import SECOND
 from tests.acceptance.command_line import POLICY, command, here
 from tests.integration import client_tables
-from tests.integration.client_tables import CISCO, cisco, write
+from tests.integration.client_tables import CISCO, Cell, cisco, index, write
+from tests.support.day_policies import day_release
 from tests.support.net_snmp import HOST, SNMPD, snmpd
 from tests.support.patience import PATIENCE, waiting_for
+from tests.support.small_building import ACCESS_POINTS, SITE, SOURCES, policy_text
 
 pytestmark = pytest.mark.snmptrap
+LAPTOPS = 0x3C00_0000_0000
 LOFT, HALL = bytes.fromhex("020000000e02"), bytes.fromhex("020000000e01")
 TABLE = TABLES["cisco-lwapp"]
 COMMUNITY, ENGINE = "read-only", "80000000010a0b0c"
@@ -184,7 +189,7 @@ def environment(folder: Path, port: int) -> dict[str, str]:
 
 
 async def test_a_table_becomes_released_windows(tmp_path: Path) -> None:
-    policy, key, socket = tmp_path / "policy", tmp_path / "key", tmp_path / "socket"
+    policy, key, to = tmp_path / "policy", tmp_path / "key", tmp_path / "socket"
     key_files.create(key, laboratory=True)
     write(tmp_path / "rows", cisco(clients(40)))
     async with agent(tmp_path) as port:
@@ -193,9 +198,9 @@ async def test_a_table_becomes_released_windows(tmp_path: Path) -> None:
         wall, origin = time.time_ns() // 1000 // SECOND * SECOND, time.monotonic_ns()
         run = hurried(
             "run", wall, origin, "--policy", policy, "--key-file", key, "--store", tmp_path / "store", "--polls",
-            socket, "--json", env=env,
+            to, "--json", env=env,
         )  # fmt: skip
-        poll = hurried("poll", wall, origin, "--policy", policy, "--to", socket, env=env)
+        poll = hurried("poll", wall, origin, "--policy", policy, "--to", to, env=env)
         try:
             async with waiting_for("counts of the table"):
                 while not await asyncio.to_thread(counted, tmp_path / "store"):
@@ -220,6 +225,82 @@ def counted(store: Path) -> bool:
     done = here("subscribe", "--store", store, "--audience", "facilities", "--from-start", "--until-end", "--json")
     records = [json.loads(line) for line in done.stdout.splitlines()]
     return {"hall": 20, "loft": 20} in [record["values"] for record in records]
+
+
+LOGIN = "Agnes.Canary@example.org"
+USER_NAME = f"{CISCO}.27"
+"""cldcClientUsername"""
+
+
+def of_logins(folder: Path, port: int) -> dict[str, str]:
+    """As ``environment``, for a site that counts the logins of the table."""
+    env = environment(folder, port)
+    text = (folder / "policy").read_text()
+    declared = text[text.index("[[site.east.probe]]") : text.index("[[audience]]")].replace("site.east", f"site.{SITE}")
+    days = 'day_starts = "04:00"\ncontribution = "8h"\nidentity = "login"\nothers = "count"\n'
+    policy = policy_text(day_release(), tick="1min", site=days).replace(f'"{SOURCES[0]}"', f'"{HOST}"')
+    (folder / "policy").write_text(policy.replace("[[audience]]", declared + "[[audience]]", 1))
+    return env
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def scraped(port: int) -> str:
+    try:
+        text: str = urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=PATIENCE).read().decode()
+    except OSError:
+        return ""
+    return text
+
+
+async def test_a_polled_login_is_found_in_nothing_that_is_written(tmp_path: Path) -> None:
+    """One at an access point of the policy and one elsewhere; a name that may be cut off, and one of a machine."""
+    here_, elsewhere = (bytes.fromhex(each.replace(":", "")) for each in (ACCESS_POINTS["a"], "020000009999"))
+    seen = [(LAPTOPS + each).to_bytes(6, "big") for each in range(4)]
+    names = (LOGIN, "Agnes.Canary@elsewhere.org", ("agnes.canary." * 3)[:32], "host/agnes.canary")
+    cells = cisco((client, elsewhere if number == 1 else here_, 3) for number, client in enumerate(seen))
+    users = (Cell(f"{USER_NAME}.{index(client)}", "string", name) for client, name in zip(seen, names, strict=True))
+    write(tmp_path / "rows", [*cells, *users])
+    key_files.create(tmp_path / "key", laboratory=True)
+    ports = free_port(), free_port()
+    async with agent(tmp_path) as port:
+        env = of_logins(tmp_path, port) | {"TACET_LOG_LEVEL": "debug"}
+        policy = tmp_path / "policy"
+        dry = await asyncio.to_thread(
+            subprocess.run, command(["poll", "--policy", policy, "--dry-run"]), capture_output=True, text=True, env=env,
+            check=True, timeout=PATIENCE,
+        )  # fmt: skip
+        wall, origin = time.time_ns() // 1000 // SECOND * SECOND, time.monotonic_ns()
+        run = hurried(
+            "run", wall, origin, "--policy", policy, "--key-file", tmp_path / "key", "--store", tmp_path / "store",
+            "--polls", tmp_path / "socket", "--metrics", f"{HOST}:{ports[0]}", "--json", env=env,
+        )  # fmt: skip
+        poll = hurried(
+            "poll", wall, origin, "--policy", policy, "--to", tmp_path / "socket", "--metrics", f"{HOST}:{ports[1]}",
+            env=env,
+        )  # fmt: skip
+        shown: list[str] = []
+        try:
+            async with waiting_for("a poll that was handed over"):
+                while not re.search(r"tacet_polls_total\{.*complete.*\} [1-9]", "".join(shown)):
+                    assert poll.poll() is None, poll.communicate()
+                    assert run.poll() is None, run.communicate()
+                    await asyncio.sleep(0.5)
+                    shown = [await asyncio.to_thread(scraped, each) for each in ports]
+        finally:
+            for process in (poll, run):
+                process.terminate()
+            ends = [await asyncio.to_thread(process.communicate, None, PATIENCE) for process in (poll, run)]
+    assert (poll.returncode, run.returncode) == (0, 0), ends
+    assert json.loads(ends[1][0].splitlines()[-1])["accepted"] > 0, "the login counts"
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "rows"]
+    stored = b"".join(path.read_bytes() for path in written)
+    assert b"agnes" not in stored.lower()
+    assert "agnes" not in "".join([dry.stdout, dry.stderr, *shown, *(text for end in ends for text in end)]).lower()
 
 
 async def test_a_dry_run_shows_what_a_poll_takes_and_which_access_points_the_policy_lacks(tmp_path: Path) -> None:

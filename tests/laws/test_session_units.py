@@ -41,7 +41,7 @@ epsilon = { public = "2" }
 """
 BEGINS = parse_time("2026-03-03T00:00:00Z")
 """Of a UTC day; on no tick beside it does the site's privacy day begin."""
-ANNE = bytes.fromhex(mac(0).replace(":", ""))
+ANNE, BEN = (bytes.fromhex(mac(device).replace(":", "")) for device in (0, 1))
 
 
 def sessions(site: str = "", releases: str = PLAIN, tick: str = "5min") -> Policy:
@@ -55,6 +55,7 @@ class Word(NamedTuple):
     time: Micros
     zone: str
     kind: Kind = Kind.ASSOCIATE
+    client: bytes = ANNE
 
 
 Cells = dict[tuple[str, str], int]
@@ -70,8 +71,8 @@ def counts(policy: Policy, words: Sequence[Word], *, bounded: bool = False) -> C
             patch.setattr(ingest, name, MINUTE)  # three days of heartbeats every five seconds would take long
         for now in range(BEGINS - DAY, BEGINS + 2 * DAY, MINUTE):
             while todo and todo[0].time <= now:
-                time, zone, kind = todo.pop(0)
-                seen = Sighting(kind, ANNE, bytes.fromhex(access_point(zone).replace(":", "")))
+                time, zone, kind, client = todo.pop(0)
+                seen = Sighting(kind, client, bytes.fromhex(access_point(zone).replace(":", "")))
                 core.observe(state, time, SOURCES[0], SOURCES[0], seen)
             core.record_running(state, now)
             for message in core.poll(state, now + SECOND):
@@ -124,11 +125,22 @@ def test_a_devices_utc_day_attains_what_is_printed_for_it() -> None:
     assert differing(policy, [*evening, *day], evening) == printed(policy, "device_day") == 288 + 2 * 48
 
 
-def test_a_devices_day_that_another_replaces_costs_less_than_is_printed() -> None:
-    """At each of its ticks a device is in one place; the printed price has the edge of the evening twice."""
+def test_a_devices_day_that_another_devices_day_replaces_attains_twice_as_many() -> None:
+    """Both were there the evening before, in two zones, and either is there all day long in one of the two worlds."""
+    policy = sessions()
+    evenings = [Word(BEGINS - 1, zone, client=client) for zone, client in (("a", ANNE), ("d", BEN))]
+    here, there = (
+        [*evenings, *(Word(BEGINS + at, zone, client=client) for at in (*range(0, DAY, 2 * HOUR), DAY - 1))]
+        for zone, client in (("b", ANNE), ("c", BEN))
+    )
+    assert differing(policy, here, there) == printed(policy, "device_day_moved") == 768
+
+
+def test_another_day_of_the_same_device_costs_less() -> None:
+    """At each of its ticks a device is in one place, the evening's included."""
     policy = sessions()
     here, there = ([Word(BEGINS + at, zone) for at in (*range(0, DAY, 2 * HOUR), DAY - 1)] for zone in "bc")
-    assert differing(policy, here, there) == 2 * (288 + 48) <= printed(policy, "device_day_moved") == 768
+    assert differing(policy, here, there) == 2 * (288 + 48) < printed(policy, "device_day_moved")
 
 
 @pytest.mark.parametrize("limit", ["4h", "12h"])

@@ -44,12 +44,19 @@ class Building:
     origin: Origin = "inventory"
     contribution: str = LONG_DAY
     """For how much of a privacy day a device counts, where ticks are paid for."""
-    count: Count = "ticks"
-    """What the release of sums pays for."""
+    floor_count: Count = "ticks"
+    """What counts of floors pay for."""
+    building_count: Count = "ticks"
+    """What the count of a building pays for."""
     gap: str = "10min"
     """Of the sites, where sums pay for changes."""
     names: str | None = None
     """The file of names that the policy refers to (``names_text``); None: the policy contains the names."""
+
+    @property
+    def pays_for_changes(self) -> bool:
+        """Whether any of its sums pays for changes."""
+        return "changes" in (self.floor_count, self.building_count)
 
 
 _HEAD = """\
@@ -122,16 +129,20 @@ public = true
 _SUMS = """
 # {what} for everybody.{left_out}
 [[release]]
-name = "sums"
+name = "{name}"
 query = "count"
 mechanism = "filter"
 noise = "gaussian"
 unit = "device_day"
-{count}{zones}epsilon = {{ facilities = "2", public = "1" }}
+{count}{zones}epsilon = {{ {prices} }}
 delta = "1e-6"
 levels = [{levels}]
 shares = {{ {shares} }}
 """
+ONE = 'facilities = "2", public = "1"'
+"""Prices of the release of sums."""
+HALF = 'facilities = "1.36", public = "0.68"'
+"""Prices of a release beside another one: both together have the noise, and the price, of one at ``ONE``."""
 _CHANGES = """\
 count = "changes"                    # a device's day pays for its coming and going, however long it stays
 """
@@ -169,7 +180,8 @@ def policy_text(building: Building) -> str:
     recorded = _RECORDED if building.origin == "recording" else ""
     head = _HEAD + recorded + _ADDRESSES.format(written=written)
     sites = "".join(_site(building, site) for site in building.sites)
-    zones_alone = "".join(_site(replace(building, count="ticks", names=None), site) for site in building.sites)
+    alone = replace(building, floor_count="ticks", building_count="ticks", names=None)
+    zones_alone = "".join(_site(alone, site) for site in building.sites)
     scale = _scale(head + zones_alone + _AUDIENCES)
     summed = _Summed.of(building.sites, math.ceil(scale))
     body = head + sites + _AUDIENCES
@@ -180,7 +192,7 @@ def _site(building: Building, site: str) -> str:
     places = building.sites[site]
     sources = building.controllers or NOBODY
     visits = ""
-    if building.count == "changes":
+    if building.pays_for_changes:
         visits = _VISITS.format(gap=building.gap, room=" " * (28 - len(building.gap)))
     head = _SITE.format(
         visits=visits,
@@ -298,19 +310,29 @@ class _Summed:
 
 
 def _sums(building: Building, summed: _Summed) -> str:
-    """Return the release of sums."""
-    count = _CHANGES if building.count == "changes" else ""
+    """Return the release of sums, or one for floors and one for the building where these pay for different things."""
+    count = _CHANGES if building.building_count == "changes" else ""
     if not summed.by_floor:
-        return _SUMS.format(
-            what="The building", left_out="", zones="", levels='"building"', shares='building = "1"', count=count
-        )  # fmt: skip
+        return _alone("sums", "The building", "building", count, ONE)
+    if building.floor_count != building.building_count:
+        of_floors = _CHANGES if building.floor_count == "changes" else ""
+        floors = _alone("floors", "Floors,", "floor", of_floors, HALF)
+        return floors + _alone("building", "The building,", "building", count, HALF)
     small = summed.small
     published = [name for name in _ids(building.sites) if name not in small]
     left_out = _SMALL_FLOORS.format(worth=summed.worth) + _named(sorted(small)) if small else ""
     return _SUMS.format(
-        what="Floors, and the building,", left_out=left_out,
+        name="sums", what="Floors, and the building,", left_out=left_out, prices=ONE,
         zones=_chosen(published) if small else "",
         levels='"floor", "building"', shares='floor = "0.5", building = "0.5"', count=count,
+    )  # fmt: skip
+
+
+def _alone(name: str, what: str, level: str, count: str, prices: str) -> str:
+    """Return a release of all zones' sums at one level."""
+    return _SUMS.format(
+        name=name, what=what, left_out="", zones="", prices=prices, levels=f'"{level}"', shares=f'{level} = "1"',
+        count=count,
     )  # fmt: skip
 
 

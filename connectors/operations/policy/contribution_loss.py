@@ -21,9 +21,9 @@ from stream.sensing.device_days import DeviceDays
 
 Stays = Mapping[str, DeviceDays]
 """Site -> presence of devices at the ticks of a tried day."""
-_NOBODY = "Site {site}: after {bound} of a day a device is not counted; on the tried day this hides no device."
+_NOBODY = "Site {site}: after {bound} of a day a {unit} is not counted; on the tried day this hides no {unit}."
 _HIDDEN = (
-    "Site {site}: after {bound} of a day a device is not counted; at {at} this hides {share} of the devices of the "
+    "Site {site}: after {bound} of a day a {unit} is not counted; at {at} this hides {share} of the {unit}s of the "
     "tried day."
 )
 
@@ -49,6 +49,7 @@ def losses(policy: Policy, stays: Stays) -> list[dict[str, Any]]:
         site = policy.site[name]
         hidden = stays[name].most_hidden(site.contribution_ticks)
         row: dict[str, Any] = {"site": name, "bounded_to": site.bounded_to, "at": None, "hidden": 0.0}
+        row |= {"unit": "login"} if site.counts_logins else {}
         if hidden is not None:
             local = (EPOCH + timedelta(microseconds=hidden.tick)).astimezone(ZoneInfo(site.timezone))
             row |= {"at": f"{local:%H:%M}", "hidden": round(float(hidden.share), 4)}
@@ -58,10 +59,10 @@ def losses(policy: Policy, stays: Stays) -> list[dict[str, Any]]:
 
 def loss_sentence(loss: Mapping[str, Any]) -> str:
     """Return one of ``losses`` as a sentence."""
-    site, bound = loss["site"], spaced(loss["bounded_to"])
+    site, bound, unit = loss["site"], spaced(loss["bounded_to"]), loss.get("unit", "device")
     if loss["at"] is None:
-        return _NOBODY.format(site=site, bound=bound)
-    return _HIDDEN.format(site=site, bound=bound, at=loss["at"], share=_share(loss["hidden"]))
+        return _NOBODY.format(site=site, bound=bound, unit=unit)
+    return _HIDDEN.format(site=site, bound=bound, unit=unit, at=loss["at"], share=_share(loss["hidden"]))
 
 
 def _share(hidden: float) -> str:

@@ -96,8 +96,8 @@ DEVICES, MONTH = 1000, 30
 """Numbers in the example that explains a delta."""
 
 _UNIT = (
-    "The unit is one MAC address at one site. A person is taken to carry {devices} of them, and what several sites "
-    "give away adds up. Everything holds for observations that the connector accepted, and while the key is secret."
+    "The unit is {unit}. A person is taken to {have} {devices} of them, and what several sites give away adds up. "
+    "Everything holds for observations that the connector accepted, and while the key is secret."
 )
 _COUNTED = (
     "Site {site} is told counts by people counters and knows no device: there one device stands for one person in one "
@@ -181,7 +181,7 @@ _SHOWN_EXACTLY = (
 def promise_lines(policy: Policy, audience: str) -> list[str]:
     """Return the guarantees of an audience's releases, one or two sentences each."""
     return [
-        _UNIT.format(devices=policy.privacy.devices_per_person),
+        _UNIT.format(**unit_words(policy)),
         *counted_lines(policy),
         *session_lines(policy, audience),
         *login_lines(policy, audience),
@@ -191,6 +191,17 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
         *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
         *people_lines(policy, audience),
     ]
+
+
+def unit_words(policy: PolicyDocument) -> dict[str, str]:
+    """Return what a policy's unit is, how many of them a person is assumed to have, and the verb that says so."""
+    by_login = {site.counts_logins for site in policy.site.values() if site.feed == "devices"}
+    unit = {
+        frozenset({True}): "one login at one site, with all its devices",
+        frozenset({True, False}): "one MAC address at one site, or one login with its devices where logins count",
+    }.get(frozenset(by_login), "one MAC address at one site")
+    have = "have" if True in by_login else "carry"
+    return {"unit": unit, "have": have, "devices": str(policy.privacy.devices_per_person)}
 
 
 def people_lines(policy: PolicyDocument, audience: str | None = None) -> Iterator[str]:

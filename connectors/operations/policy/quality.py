@@ -6,7 +6,7 @@ release that is charged per day is compared with bounded counts, which are what 
 The days are recorded ones (restricted) or the simulated day, which contains no real people. The simulated day is the
 demo's, in the site's own time zone, sensed with the site's tick, validity and privacy day. A zone of the policy uses
 the simulated zone of the same id and kind; if there is none, the next simulated zone of the same kind; if its kind is
-unknown, the next one that is not an office.
+unknown, the next one that is not an office. A second day, at desks, has the zones of the policy itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from connectors.sources.recordings.observations import NO_DROPS, ObservationFile
 from stream.domains import Purpose
 from stream.errors import DataError
 from stream.keys import LaboratoryKeys, key_day_of, subkey
-from stream.lab.simulator.building import OFFICE
+from stream.lab.simulator.building import CLASSROOM, CORRIDOR, OFFICE, OPEN
+from stream.lab.simulator.desks import LEFT, at_desks
 from stream.lab.simulator.events import DAY_SHOWN, Simulation, simulate
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, WeekSlot
@@ -52,6 +53,11 @@ KEY = b"a plan draws the same noise again"
 
 MOST_STAND_INS = 64
 """Simulated zones that a zone of a policy stands for, at most: as many as the simulated building has."""
+
+PASSED_THROUGH = frozenset({CLASSROOM, OPEN, CORRIDOR})
+"""Kinds of the simulated building's zones to which people come for an hour, if at all."""
+DESKS_OF_AN_ACCESS_POINT = 8
+"""Desks of a zone for each of its access points, at most; never more than its capacity."""
 
 Windows = Mapping[str, Sequence[OccupancyWindow]]
 """Site -> its windows, in order."""
@@ -82,6 +88,34 @@ def simulated_site(name: str, site: Site, visits: VisitBound | None) -> list[Occ
         )
         for window in day.windows
     ]
+
+
+def is_passed_through(site: Site) -> bool:
+    """Whether a site's zones are of kinds that the simulated building has, offices alone excepted."""
+    return any(zone.kind in PASSED_THROUGH for zone in site.zones)
+
+
+def desk_site(name: str, site: Site, visits: VisitBound | None) -> list[OccupancyWindow]:
+    """Return a day at desks as one site would count it; its people are as many as its zones are made for.
+
+    A day at desks has no machines, and no logins: each device counts as a login's only one.
+    """
+    zones = tuple(zone.id for zone in site.zones)
+    desks = (min(zone.capacity, DESKS_OF_AN_ACCESS_POINT * _access_points(zone)) for zone in site.zones)
+    day = at_desks(tuple(desks), site.timezone)
+    by_day = definition_of(site)
+    sense = OccupancyOperator(
+        site=name, zones=zones, sources=("simulated",), max_devices=200_000,
+        access_points={zone: zone for zone in zones}, tick_length=site.tick, validity=site.counts_for,
+        lateness=30_000_000, by_day=None if by_day is None else by_day._replace(logins=None),
+        by_visits=None if visits is None else visits._replace(logins=None), sessions=site.has_sessions,
+    )  # fmt: skip
+    rows = (
+        Row(f"{device}", None if zone == LEFT else zones[zone], time)
+        for time, device, zone in day.heard
+        if zone != LEFT or site.has_sessions
+    )
+    return _windows(sense, _by_privacy_day(name, rows, by_day), day.start, day.end)
 
 
 def _summed(counts: Sequence[int], places: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -212,26 +246,40 @@ def sensed(
         access_points=dict(zip(building.access_points, building.zones, strict=True)),
         tick_length=tick_length, validity=validity, lateness=30_000_000, by_day=by_day, sessions=sessions,
     )  # fmt: skip
-    state, windows = sense.initial(), list[OccupancyWindow]()
-    beats = (Heartbeat(site, "simulated", 0, simulation.start), Heartbeat(site, "simulated", 0, simulation.end))
-    items: tuple[ObservationBatch | Heartbeat, ...] = (*_batches(simulation, by_day, sessions=sessions), *beats)
-    for item in items:
-        state, produced = sense.step(state, item)
-        windows += [output for output in produced if isinstance(output, OccupancyWindow)]
+    batches = _batches(simulation, by_day, sessions=sessions)
+    windows = _windows(sense, batches, simulation.start, simulation.end)
     return SimulatedDay(building.zones, building.kinds, tuple(windows))
 
 
+def _windows(
+    sense: OccupancyOperator, batches: Iterable[ObservationBatch], start: Micros, end: Micros
+) -> list[OccupancyWindow]:
+    """Return the windows of batches that all come before the first heartbeat."""
+    state, windows = sense.initial(), list[OccupancyWindow]()
+    beats = (Heartbeat(sense.site, "simulated", 0, start), Heartbeat(sense.site, "simulated", 0, end))
+    items: tuple[ObservationBatch | Heartbeat, ...] = (*batches, *beats)
+    for item in items:
+        state, produced = sense.step(state, item)
+        windows += [output for output in produced if isinstance(output, OccupancyWindow)]
+    return windows
+
+
 def _batches(simulation: Simulation, by_day: ContributionBound | None, *, sessions: bool) -> Iterator[ObservationBatch]:
-    """Yield the observations, one batch for each privacy day; with ``sessions`` also the end of each visit."""
-    days = None if by_day is None else PrivacyDays(by_day.day_starts, by_day.timezone)
+    """Return the observations, one batch for each privacy day; with ``sessions`` also the end of each visit."""
     points = simulation.building.access_points
     rows = (
         Row(simulation.devices[device], None if point is None else points[point], time)
         for time, device, point in _sightings(simulation, sessions=sessions)
     )
+    return _by_privacy_day(simulation.config.site, rows, by_day)
+
+
+def _by_privacy_day(site: str, rows: Iterable[Row], by_day: ContributionBound | None) -> Iterator[ObservationBatch]:
+    """Yield rows in order of time as one batch for each privacy day."""
+    days = None if by_day is None else PrivacyDays(by_day.day_starts, by_day.timezone)
     of_days = groupby(rows, lambda row: None if days is None else days.at(row.time))
     for number, (day, batch) in enumerate(of_days):
-        yield ObservationBatch(simulation.config.site, "simulated", 0, number, tuple(batch), day)
+        yield ObservationBatch(site, "simulated", 0, number, tuple(batch), day)
 
 
 def _sightings(simulation: Simulation, *, sessions: bool) -> Iterable[tuple[Micros, int, int | None]]:

@@ -14,11 +14,13 @@ from click.testing import CliRunner, Result
 from connectors.cli.main import tacet
 from connectors.cli.options import read_policy
 from connectors.operations.inventory.access_points import columns_of, kind_of, last_part, name_of, read_inventory, stem
+from connectors.operations.inventory.policy_text import Building, policy_text
+from connectors.operations.inventory.zones import places_of
 from connectors.operations.policy import comparison
 from connectors.operations.policy.quality import Quality
 from connectors.sources.ingest.addresses import address_of
 from stream.errors import UsageError
-from stream.policy.counts import CountRelease
+from stream.policy.counts import Count, CountRelease
 from stream.policy.fields import parse_epsilon
 from stream.records import MINUTE
 from stream.release.guarantees import count_promises
@@ -238,13 +240,23 @@ def of(level: str, error: float, mean: float) -> dict[str, Quality]:
 
 
 @pytest.mark.parametrize(
-    ("floor", "building", "count"),
-    [((4, 9), (10, 5), "ticks"), ((4, 5), (20, 8), "changes"), ((4, 7), (10, 1), "ticks")],
+    ("floor", "building", "counts"),
+    [
+        ((4, 9), (10, 15), {"sums": "ticks"}),
+        ((4, 3), (20, 8), {"sums": "changes"}),
+        ((4, 7), (10, 8), {"floors": "ticks", "building": "changes"}),
+        ((4, 3), (10, 18), {"floors": "changes", "building": "ticks"}),
+        ((4, 4), (10, 10), {"sums": "ticks"}),
+    ],
 )
-def test_sums_count_what_errs_less_in_units_of_each_levels_mean(
-    tmp_path: Path, floor: tuple[int, int], building: tuple[int, int], count: str, monkeypatch: pytest.MonkeyPatch
+def test_each_level_counts_what_errs_less(
+    tmp_path: Path,
+    floor: tuple[int, int],
+    building: tuple[int, int],
+    counts: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Floors with 10 devices in the mean, a building with 50: errors by ticks and by changes."""
+    """Errors by ticks and by changes. Levels that differ become releases of their own."""
 
     def tried(_policy: Policy, _name: str, _release: CountRelease, _epsilon: Fraction, each: str) -> dict[str, Quality]:
         at = ("ticks", "changes").index(each)
@@ -255,7 +267,48 @@ def test_sums_count_what_errs_less_in_units_of_each_levels_mean(
         tacet, ["policy", "init", "--access-points", str(listed(tmp_path, *FLOORS, header=HEADER))]
     )
     assert done.exit_code == 0, done.output
-    assert releases(load_policy(done.stdout))["sums"].count == count
+    made_ones = releases(load_policy(done.stdout))
+    assert {name: made_ones[name].count for name in made_ones if name != "rooms"} == counts
+
+
+DESKS = tuple(f"5c:52:1e:00:0{floor}:{ap:x}0,{floor},floor-{floor},200" for floor in (1, 2) for ap in range(10))
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [
+        pytest.param("desks", {"floors": "ticks", "building": "changes"}, id="an office"),
+        pytest.param("classroom", {"sums": "ticks"}, id="a university building, by events"),
+    ],
+)
+def test_the_day_that_is_tried_follows_the_kinds_of_the_zones(
+    tmp_path: Path, kind: str, counts: dict[str, str]
+) -> None:
+    """Where people stay a building pays for changes; where they come and go, and cross floors, it pays for ticks."""
+    path = listed(tmp_path, *(f"{row},{kind}" for row in DESKS), header=f"{HEADER},kind")
+    done = CliRunner().invoke(tacet, ["policy", "init", "--access-points", str(path)])
+    assert done.exit_code == 0, done.output
+    made_ones = releases(load_policy(done.stdout))
+    assert {name: made_ones[name].count for name in made_ones if name != "rooms"} == counts
+
+
+@pytest.mark.parametrize("reader", ["facilities", "public"])
+def test_two_releases_tell_no_more_than_one_for_both_levels(tmp_path: Path, reader: str) -> None:
+    """Each level has the noise that it had, or a little more: variances of ticks, and squared shifts of changes."""
+    path = listed(tmp_path, *FLOORS, header=HEADER)
+    places = places_of(path, read_inventory(path, {})[0], "building", "floor")
+
+    def parameters(floor: Count, building: Count) -> dict[str, tuple[Fraction, ...]]:
+        policy = load_policy(policy_text(Building(places, floor_count=floor, building_count=building)))
+        own = (each for each in count_promises(policy) if each.reader == reader and each.terms is not None)
+        return {each.release: each.terms.parameters for each in own if each.terms is not None}
+
+    ticks, changes = parameters("ticks", "ticks")["sums"], parameters("changes", "changes")["sums"]
+    one, other = parameters("ticks", "changes"), parameters("changes", "ticks")
+    for variance, apart in zip(ticks, (*one["floors"], *other["building"]), strict=True):
+        assert variance <= apart < Fraction(11, 10) * variance
+    for shift, apart in zip(changes, (*other["floors"], *one["building"]), strict=True):
+        assert shift >= apart > Fraction(9, 10) * shift
 
 
 def test_the_gap_is_the_one_whose_counts_are_nearest_to_the_devices_present(tmp_path: Path) -> None:
