@@ -84,7 +84,9 @@ def test_a_record_without_a_lag_is_no_revision() -> None:
 
 
 def test_the_kind_of_a_private_record_follows_from_a_field_that_no_other_has() -> None:
-    fields = {"attribute": "attribute", "above": "threshold", "band": "people", "values": "count"}
+    fields = {
+        "attribute": "attribute", "above": "threshold", "band": "people", "forecast": "forecast", "values": "count",
+    }  # fmt: skip
     assert {name: record_kind({name: None}) for name in fields} == fields
     assert set(fields.values()) == set(RECORD_KINDS)
     assert event_type("people") == "tacet.people.v1"
