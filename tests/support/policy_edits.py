@@ -546,6 +546,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Restricted.occupancy": (_to(_table("restricted"), "occupancy", True, False),),
     "Audience.name": (_rename_audience,),
     "Audience.description": (_to(lambda document: document["audience"], "description", "who looks", "others"),),
+    "Audience.public": (_to(lambda document: document["audience"], "public", True, False),),
     # sites
     "Site.name": (_to(_sites, "name", "Hall", "Tower"),),
     "Site.feed": (_toggle_feed,),
