@@ -62,9 +62,15 @@ _UNIT = (
 
 
 _COUNTS = (
-    "Counts: adding or removing the unit changes the probability of any output by at most a factor exp(epsilon); "
-    "moving it elsewhere costs twice the epsilon. Budgets may keep the cost lower.\n"
+    "Counts: adding or removing the unit changes the probability of any output by at most a factor exp(epsilon). "
+    "{moved} Budgets may keep the cost lower.\n"
 )
+
+
+_MOVED = "Moving it elsewhere costs twice the epsilon."
+
+
+_DAY_MOVED = "For whole days, what it costs to change any part of them is in a column of its own."
 
 
 _ATTRIBUTES = (
@@ -114,8 +120,8 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     for line in chain(counted_lines(policy), login_lines(policy), opt_out_lines(policy)):
         console.print(f"{line}\n")
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
-        console.print(_COUNTS)
         counted = count_promises(policy)
+        console.print(_COUNTS.format(moved=_moved(counted)))
         parts = (_counts(policy, counted), _sessions(policy), _whole_days(policy, counted), _budgets(policy))
         for part in chain(*parts, _knowledge(policy, counted)):
             console.print(part)
@@ -129,6 +135,12 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     _print_attributes(console, policy)
     for line in _rest(policy):
         console.print(line)
+
+
+def _moved(counted: Sequence[CountPromise]) -> str:
+    """Return what it costs to move a unit elsewhere: of days, not always twice as much."""
+    by_day = {promise.terms is not None for promise in counted}
+    return " ".join(text for of_days, text in ((False, _MOVED), (True, _DAY_MOVED)) if of_days in by_day)
 
 
 def _counts(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table]:

@@ -13,6 +13,7 @@ from stream.accounting.adversaries import Knowledge
 from stream.policy.fields import decimal_string
 from stream.release.guarantees import attribute_promises, count_promises
 from stream.release.validation import load_policy
+from tests.support.day_policies import change_release, visit_site
 from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
 
 MODEL = """
@@ -73,7 +74,16 @@ def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path: Path, hea
             assert p.units[f"{unit}_moved"] == 2 * plain
     heads = " ".join(lines)
     assert f"{policy.privacy.w} windows" in heads
-    assert "moving it elsewhere costs twice the epsilon" in heads
+    assert "Moving it elsewhere costs twice the epsilon." in heads
+    assert "in a column of its own" not in heads
+
+
+def test_a_policy_of_whole_days_says_where_the_price_of_a_change_is_printed(tmp_path: Path) -> None:
+    """Twice the epsilon is not the price of a day of which a part is changed: 4.32 where the day costs 2."""
+    text = " ".join(shown(tmp_path, policy_text(change_release(), site=visit_site())))
+    assert "Moving it elsewhere" not in text
+    assert "what it costs to change any part of them is in a column of its own." in text
+    assert "any part of" in text
 
 
 def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path: Path) -> None:
