@@ -147,7 +147,7 @@ def backfill(
 
 _SUMMARY = {
     "released_before": "windows that were released before, repeated",
-    "not_compared": "of these, windows whose observations could not be compared, because their key is destroyed",
+    "not_compared": "of these, windows not compared: the key of their day is destroyed",
     "released_now": "windows that were missing, released now",
     "left_to_run": "windows that the store has not reached, left to 'tacet run'",
     "charges": "charges",

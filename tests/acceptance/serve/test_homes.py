@@ -272,8 +272,7 @@ async def test_what_topics_hold_is_served_and_goes_on_after_a_restart(
 
 @pytest.mark.kafka
 def test_an_audience_without_a_topic_is_said(kafka: Broker, folder: Path, tmp_path: Path) -> None:
-    text = (folder / "policy.toml").read_text().replace("public", "nobodys-own")
-    (tmp_path / "policy.toml").write_text(text)
+    (tmp_path / "policy.toml").write_text(policy_of("nobodys-own"))
     (tmp_path / "index").mkdir(mode=0o700)
     query = wanted(
         tmp_path, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", audiences=("nobodys-own",)
@@ -413,8 +412,13 @@ def served_while_its_topic_stays(kafka: Broker, folder: Path, given: list[bytes]
         assert len(events(client, audience, "start", len(given))) == len(given)
 
 
+def policy_of(audience: str) -> str:
+    """Return the policy with another audience for the public."""
+    return POLICY.replace("public = true\n", "").replace("public", audience)
+
+
 def of_one_audience(kafka: Broker, folder: Path, audience: str) -> Any:
-    (folder / "policy.toml").write_text(POLICY.replace("public", audience))
+    (folder / "policy.toml").write_text(policy_of(audience))
     (folder / "index").mkdir(mode=0o700, exist_ok=True)
     index = folder / "index" / "history"
     return wanted(folder, store=None, kafka=kafka.bootstrap, index=index, audiences=(audience,))
