@@ -16,7 +16,7 @@ export function typicalWeek(place, usual, node, rows, end, site) {
   const top = scaleTop(seen, expected);
   const days = Array.from({ length: 7 }, (_, i) => daysEarlier(until, 7 - i, site.timezone));
   const label = (at) => {
-    const made = h("span", { class: "hour", "aria-hidden": "true" }, day(at, site.timezone));
+    const made = h("span", { class: "hour", "aria-hidden": "true" }, h("span", { class: "whole" }, day(at, site.timezone)), h("span", { class: "short" }, strings.history.weekdays[wall(at, site.timezone).weekday]));
     made.style.left = `${((at - start) / (until - start)) * 100}%`;
     return made;
   };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from itertools import pairwise
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
@@ -137,6 +138,18 @@ def test_the_typical_week_can_be_read_as_a_table(seen: Watched) -> None:
     page.get_by_text("The typical week as a table").click()
     expect(page.locator(".part-week tbody tr")).to_have_count(7)
     expect(page.locator(".part-week tbody tr").first.locator("td").nth(4)).to_have_text(re.compile(r"^\d+ ±\d+"))
+
+
+def test_on_a_phone_the_days_of_the_typical_week_do_not_overlap(seen: Watched) -> None:
+    seen.page.set_viewport_size({"width": 390, "height": 844})
+    page = drawn(seen, "#/history?span=7d")
+    labels = page.locator(".week-plot > .hour")
+    expect(labels).to_have_count(7)
+    spans = labels.evaluate_all("all => all.map((each) => [each.offsetLeft, each.scrollWidth, each.clientWidth])")
+    for (left, needs, has), (after, *_) in pairwise(spans):
+        assert needs <= has
+        assert left + needs <= after
+    assert all(re.fullmatch("[A-Z][a-z]{2}", text.strip()) for text in labels.all_inner_texts())
 
 
 def test_where_usual_is_not_known_the_typical_week_says_so(seen: Watched, scene: Scene) -> None:
