@@ -22,6 +22,7 @@ from connectors.operations.policy.guarantees import (
     COUNTED,
     counted_lines,
     describe_unit,
+    forecast_lines,
     login_lines,
     opt_out_lines,
     people_lines,
@@ -128,7 +129,7 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
         console.print(_ERRORS)
     for promise in threshold_promises(policy):
         console.print(f"{promise.sentence()}\n")
-    for line in people_lines(policy):
+    for line in chain(people_lines(policy), forecast_lines(policy)):
         console.print(f"{line}\n")
     for loss in losses:
         console.print(f"{loss_sentence(loss)} {_TRIED}\n")

@@ -296,6 +296,7 @@ def difference(old: Policy, new: Policy) -> Difference:
     names = renamed(old, new)
     changes = [*_counts(old, new, names), *_attributes(old, new, names), *_budgets(old, new, names), *_bounds(old, new)]
     changes += [_by_another_name(new, former, name) for former, name in names.items()]
+    changes += _forecasts(old, new)
     changes += [_change_of(turn) for turn in effects(old, new)]
     return Difference(old.version, new.version, tuple(changes))
 
@@ -308,6 +309,23 @@ def _by_another_name(new: Policy, former: str, name: str) -> Change:
     budgeted = any(getattr(release, budget, None) for budget in ("daily_budget", "w_budget"))
     whole = f", and with whole budgets beside what {former!r} has spent" if budgeted else ""
     return Change("anew", name, f"{same} begins anew as a release of its own, on topics of its own{whole}")
+
+
+def _forecasts(old: Policy, new: Policy) -> Iterator[Change]:
+    """Yield the forecasts that come, go, or have other closed days."""
+    before, now = (
+        {(each.site, each.release_name, each.audience): each for each in policy.forecast} for policy in (old, new)
+    )
+    for (site, name, reader), was, becomes in paired(before, now):
+        if was == becomes:
+            continue
+        if becomes is None:
+            text = "forecast no longer"
+        elif was is None:
+            text = f"new: computed from released values of {becomes.release}, free"
+        else:
+            text = f"other closed days: computed from released values of {becomes.release}, free"
+        yield Change("otherwise", f"{site}/{name} for {reader}", text)
 
 
 def _change_of(turn: Effect) -> Change:

@@ -192,6 +192,10 @@ _PUBLIC_TRUTH = "were declared public"
 _PAID_TRUTH = (
     "cost epsilon {epsilon} for one person at one moment at which people were counted, besides what the devices cost"
 )
+_FORECAST = (
+    "{release} for {reader} at {site}: computed from the values that release {counts} has published, so it costs "
+    "nothing."
+)
 _ROTATING = (
     "Devices that change their address count as another device after each change. Where a device uses n addresses in a "
     "day, its day costs up to n times what is printed for a device."
@@ -262,6 +266,7 @@ def promise_lines(policy: Policy, audience: str, say: Say = str.format) -> list[
         *_days(policy, audience, say),
         *(promise.sentence(say) for promise in threshold_promises(policy) if audience in promise.audiences),
         *people_lines(policy, audience, say),
+        *forecast_lines(policy, audience, say),
     ]
 
 
@@ -280,6 +285,13 @@ def people_lines(policy: PolicyDocument, audience: str | None = None, say: Say =
         if audience in {None, model.audience}:
             truth = say(_PUBLIC_TRUTH) if model.truth.public else say(_PAID_TRUTH, epsilon=Figure(model.truth.epsilon))
             yield say(_PEOPLE, release=name, counts=model.release, truth=truth)
+
+
+def forecast_lines(policy: PolicyDocument, audience: str | None = None, say: Say = str.format) -> Iterator[str]:
+    """Yield, for each forecast of an audience or of all, what it is computed from."""
+    for each in policy.forecast:
+        if audience in {None, each.audience}:
+            yield say(_FORECAST, release=each.release_name, reader=each.audience, site=each.site, counts=each.release)
 
 
 def counted_lines(policy: Policy, say: Say = str.format) -> Iterator[str]:

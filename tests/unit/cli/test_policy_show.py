@@ -9,11 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.policy import policy as policy_verbs
+from connectors.cli.policy_tables import print_promises
+from connectors.operations.policy.guarantees import forecast_lines, promise_lines
 from stream.accounting.adversaries import Knowledge
 from stream.policy.fields import decimal_string
 from stream.release.guarantees import attribute_promises, count_promises
 from stream.release.validation import load_policy
 from tests.support.day_policies import change_release, visit_site
+from tests.support.forecasts import with_forecast
 from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
 
 MODEL = """
@@ -160,6 +163,15 @@ def test_what_is_revised_is_named_with_its_topic_and_price(tmp_path: Path) -> No
         "at no further cost" in output
     )
     assert "revised" not in " ".join(shown(tmp_path, policy_text(releases=COUNTS)))
+
+
+def test_a_forecast_is_named_as_free(capsys: pytest.CaptureFixture[str]) -> None:
+    policy = with_forecast()
+    print_promises(policy, [])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "halls-forecast for facilities at dbh: computed from the values that release halls has published" in said
+    assert next(forecast_lines(policy)) in promise_lines(policy, "facilities")
+    assert not [*forecast_lines(policy, "public")]
 
 
 def test_a_key_in_use_elsewhere_is_shown_as_not_protected(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from connectors.operations.policy.guarantees import (
 from stream.policy.document import audiences_of
 from stream.release import threshold_guarantees
 from stream.release.validation import Policy, load_policy
+from tests.support.forecasts import with_forecast
 from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
 from tests.unit.operations.test_units_of_logins import DEVICES, LOGINS
 from tests.unit.operations.test_units_of_logins import policy as with_site
@@ -36,7 +37,7 @@ from tests.unit.operations.test_units_of_logins import policy as with_site
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "thresholds.toml"
 POLICIES = {
     "logins": with_site(LOGINS), "devices": with_site(DEVICES), "thresholds": read_policy(EXAMPLE),
-    "attributes": load_policy(policy_text(COUNTS + ATTRIBUTES)),
+    "forecast": with_forecast(), "attributes": load_policy(policy_text(COUNTS + ATTRIBUTES)),
 }  # fmt: skip
 OTHERS = [language for language in LANGUAGES if language != "en"]
 

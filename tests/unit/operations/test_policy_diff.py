@@ -15,9 +15,11 @@ from connectors.operations.policy.diff import Difference, _compared, difference
 from stream.pipeline import Pipeline
 from stream.policy.mechanisms import MECHANISMS, names_where
 from stream.records import Heartbeat, Published
-from stream.release.validation import load_policy
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
 from tests.support.day_policies import day_release, day_site
+from tests.support.forecasts import TABLE, with_forecast
+from tests.support.people_models import HALLS
 from tests.support.small_building import ATTRIBUTES, SITE, laboratory, messages, people, policy_text
 
 PLAIN = """
@@ -360,3 +362,16 @@ def test_people_are_told_under_titles_and_programs_as_one_object(tmp_path: Path)
 
 def test_a_policy_that_is_refused_is_no_difference(tmp_path: Path) -> None:
     assert "--accept-policy" not in diffed(tmp_path, policy_text(PLAIN), "[site]\n").output
+
+
+def test_a_forecast_that_comes_goes_or_has_other_closed_days_is_named() -> None:
+    without, forecast = load_policy(policy_text(HALLS)), with_forecast()
+    closed = with_forecast(table=TABLE + 'closed = ["2026-01-06"]\n')
+
+    def told(old: Policy, new: Policy) -> list[str]:
+        return [each.text for each in difference(old, new).changes if each.where == "dbh/halls-forecast for facilities"]
+
+    assert told(without, forecast) == ["new: computed from released values of halls, free"]
+    assert told(forecast, without) == ["forecast no longer"]
+    assert told(forecast, closed) == ["other closed days: computed from released values of halls, free"]
+    assert told(forecast, forecast) == []
