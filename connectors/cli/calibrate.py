@@ -186,9 +186,9 @@ def _report(result: Calibrated, past: History, true_people: GroundTruth, out: Pa
         sizes = (each / THOUSAND for each in (check.width, check.width_occupied, check.error, check.fixed_error))
         shown.add_row(level, f"{check.windows:,}", f"{check.days:,}", *figures, *(f"{size:.2f}" for size in sizes))
     Console().print(shown)
-    for name, level in model.levels.items():
+    for name, of_level in model.levels.items():
         click.echo(
-            f"{name}: numbers for {_spans(sorted(map(int, level.hours)))}; no other hour was counted on enough days"
+            f"{name}: numbers for {_spans(sorted(map(int, of_level.hours)))}; no other hour was counted on enough days"
         )
     for line in result.left_out:
         click.echo(f"left out: {line}")
