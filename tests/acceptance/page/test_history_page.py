@@ -210,10 +210,12 @@ def test_a_new_window_moves_a_history_that_ends_now(seen: Watched, scene: Scene)
     expect(page.locator(".readout")).to_contain_text("14:40 to 14:45 PST")
 
 
-def test_a_refusal_is_shown_in_the_services_words(seen: Watched, scene: Scene) -> None:
+def test_a_refusal_is_shown_with_the_services_words(seen: Watched, scene: Scene) -> None:
     page = drawn(seen, "#/history?span=2h")
     refusal = '{"error": {"what": "records", "rule": "at most 100 questions a minute"}}'
     page.route("**/records?*", lambda route: route.fulfill(status=429, content_type="application/json", body=refusal))
     page.get_by_role("radio", name="8 h").check()
-    expect(page.locator(".part-series [role=alert]")).to_have_text("records at most 100 questions a minute")
+    expect(page.locator(".part-series [role=alert]")).to_have_text(
+        "Too many requests. Try again in a moment. (records at most 100 questions a minute)"
+    )
     seen.said.clear()

@@ -303,7 +303,7 @@ def test_an_open_audience_is_read_by_anyone_and_nothing_else_is(folder: Path) ->
         eventually(lambda: client.get("/api/v1/session").json()["laboratory"])  # known from the first record on
         assert client.get("/api/v1/session").json() | {"version": ""} == {
             "roles": ["audience:public"], "audiences": ["public"], "open": True, "laboratory": True, "version": "",
-            "playback": False,
+            "playback": False, "bookings": [],
         }  # fmt: skip
         assert status(client, LATEST, audience="public", site="east") == 200
         assert len(events(client, "public", "start", 3)) == 3
