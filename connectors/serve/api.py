@@ -17,6 +17,7 @@ from starlette.responses import Response
 from connectors.documents.month import Month, MonthReader
 from connectors.documents.report import month_report, report_languages
 from connectors.http.responses import RefusalError, answer
+from connectors.operations.policy.guarantees import LANGUAGES
 from connectors.serve.access import ACCOUNT, OPERATOR, audience_role
 from connectors.serve.history.aggregates import NewestWindow, SpendRow
 from connectors.serve.history.release_history import START
@@ -25,6 +26,7 @@ from connectors.serve.models import (
     Login,
     OfCoalition,
     OfDays,
+    OfPolicy,
     OfRecords,
     OfRelease,
     OfReport,
@@ -92,9 +94,10 @@ async def releases(request: Request) -> Response:
 
 async def policy(request: Request) -> Response:
     """Return the privacy guarantees of the reader's audiences."""
-    service, who = service_of(request), principal_of(request)
-    parts = {name: await service.promised_to(name) for name in who.audiences}
-    return answer(PolicyPart(audiences=parts, version=service.policy.version).model_dump())
+    service, who, query = service_of(request), principal_of(request), parsed(request, OfPolicy)
+    language = query.language if query.language in LANGUAGES else "en"
+    parts = {name: await service.promised_to(name, language) for name in who.audiences}
+    return answer(PolicyPart(audiences=parts, language=language, version=service.policy.version).model_dump())
 
 
 async def records(request: Request) -> Response:

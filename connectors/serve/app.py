@@ -104,7 +104,7 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/room", room.room, models.RoomPart, models.OfRoom),
     Operation("GET", f"{PREFIX}/bookings", bookings.bookings, models.BookingsPart, models.OfBookings),
     Operation("GET", f"{PREFIX}/report", api.report, models.MonthPage, models.OfReport, media=("text/html",)),
-    Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
+    Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart, models.OfPolicy),
     Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),
     Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, models.OfUsual),
     Operation("GET", f"{PREFIX}/forecast", api.forecast, models.Forecast, models.OfRelease),

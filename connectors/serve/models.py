@@ -133,6 +133,14 @@ class OfCoalition(QueryParams):
     )
 
 
+class OfPolicy(QueryParams):
+    """The language of the guarantees."""
+
+    language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")] = Field(
+        default="en", description="Guarantees are told in English where there is no translation."
+    )
+
+
 class OfSiteDay(QueryParams):
     """A site's local day."""
 
@@ -309,9 +317,10 @@ class Promise(BaseModel):
 
 
 class PolicyPart(BaseModel):
-    """The privacy guarantees of the reader's audiences, and the policy's version."""
+    """The privacy guarantees of the reader's audiences, their language, and the policy's version."""
 
     audiences: dict[str, Promise]
+    language: str
     version: str
 
 

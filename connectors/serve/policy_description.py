@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TypedDict
 
-from connectors.operations.policy.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
+from connectors.operations.policy.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines, wording
 from connectors.serve import models
 from connectors.serve.floor_plans import Plan
 from stream.policy.attributes import AttributeRelease
@@ -20,6 +20,7 @@ from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.prices import RunPrice
+from stream.release.threshold_guarantees import Say
 from stream.release.validation import Policy
 
 Plans = Mapping[tuple[str, str], Plan]
@@ -159,17 +160,18 @@ def _attribute_terms(release: AttributeRelease, audience: str) -> _Terms:
     }  # fmt: skip
 
 
-def promised(policy: Policy, audience: str) -> models.Promise:
+def promised(policy: Policy, audience: str, language: str = "en") -> models.Promise:
     """Return an audience's guarantees to the people counted, as text and in privacy units."""
+    say = wording(language)
     own = [promise for promise in count_promises(policy) if promise.reader == audience]
     return models.Promise(
-        promise=list(promise_lines(policy, audience)),
-        units=[unit for promise in own for unit in _units(policy, promise)],
-        not_protected=list(not_protected(policy, audience)),
+        promise=list(promise_lines(policy, audience, say)),
+        units=[unit for promise in own for unit in _units(policy, promise, say)],
+        not_protected=list(not_protected(policy, audience, say)),
     )
 
 
-def _units(policy: Policy, promise: CountPromise) -> Iterator[models.Unit]:
+def _units(policy: Policy, promise: CountPromise, say: Say) -> Iterator[models.Unit]:
     site = policy.site[promise.site]
     counted = site.feed == "counts"
     for unit in COUNTED if counted else UNITS:
@@ -178,7 +180,7 @@ def _units(policy: Policy, promise: CountPromise) -> Iterator[models.Unit]:
         tight, bound = promise.tight.get(unit), float(promise.units[unit])
         yield models.Unit(
             site=promise.site, release=promise.release, unit=unit,
-            words=describe_unit(unit, policy.privacy.w, counted=counted, logins=site.counts_logins),
+            words=describe_unit(unit, policy.privacy.w, counted=counted, logins=site.counts_logins, say=say),
             epsilon=tight if tight is not None else "inf" if math.isinf(bound) else bound,
             delta=float(promise.delta) if tight is not None else 0.0,
         )  # fmt: skip

@@ -70,8 +70,8 @@ class Service:
     """Whether the releases were made with a laboratory key."""
     new_history: Callable[[], ReleaseHistory] | None = None
     """Creates an empty history, for a playback that moves back."""
-    promises: dict[str, Promise] = field(default_factory=dict)
-    """Guarantees by audience, computed at the first request."""
+    promises: dict[tuple[str, str], Promise] = field(default_factory=dict)
+    """Guarantees by audience and language, computed at the first request."""
     query_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Locked while records are added or the history is replaced."""
     cache: dict[Hashable, object] = field(default_factory=dict)
@@ -116,11 +116,12 @@ class Service:
         self.arrivals += 1
         self.cache.clear()
 
-    async def promised_to(self, audience: str) -> Promise:
-        """Return the guarantees of an audience's releases."""
-        if audience not in self.promises:
-            self.promises[audience] = await self.reading(promised, self.policy, audience)
-        return self.promises[audience]
+    async def promised_to(self, audience: str, language: str = "en") -> Promise:
+        """Return the guarantees of an audience's releases in a language."""
+        key = audience, language
+        if key not in self.promises:
+            self.promises[key] = await self.reading(promised, self.policy, audience, language)
+        return self.promises[key]
 
     @property
     def cookie(self) -> str:

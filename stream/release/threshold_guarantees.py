@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -47,6 +49,40 @@ LONGEST_DAY: Micros = DAY + HOUR
 """The longest local day: clocks are set back by an hour."""
 RARE = Fraction(1, 20)
 """The largest average number of false alarms per day of a node that counts as quiet."""
+
+
+Say = Callable[..., str]
+"""Puts named fields into the template of a sentence: ``str.format``, or the same in another language."""
+
+_ALERT = {
+    side: (
+        "{release} for {audiences} at {site}: a node that stays " + side + " its threshold for {within} min has an "
+        "alert by then, with probability {least:g} at least, while it is not denied (up to {cooldown} min later where "
+        "an alert has just begun or ended)."
+    )
+    for side in ("above", "below")
+}
+"""By the side on which there is an alert; so below, with whether runs are paid for."""
+_ALARMS = {
+    "above": "One that stays {distance} or more below it has {false_alarms:.2g} false alarms a day at most",
+    "below": "One that stays {distance} or more above it has {false_alarms:.2g} false alarms a day at most",
+}
+_DENIED = ", and its event is denied with probability {denied:.2g} at most: it may have {alerts} a day."
+_QUIET = {(side, paid): text + (_DENIED if paid else ".") for side, text in _ALARMS.items() for paid in (False, True)}
+_ALERTS = {False: "{n} alert", True: "{n} alerts"}
+"""One, or more."""
+_EMPTY = "But even an empty one is nearer: it may have {false_alarms:.2g} false alarms a day"
+_TWICE = "But one at twice its threshold is nearer: it may have {false_alarms:.2g} false alarms a day"
+_EVENT_DENIED = ", and its event be denied with probability {denied:.2g}."
+_NEAR = {
+    ("above", False): _EMPTY + ".",
+    ("above", True): _EMPTY + _EVENT_DENIED,
+    ("below", False): _TWICE + ".",
+    ("below", True): _TWICE + _EVENT_DENIED,
+}
+_FREE = "It costs nothing beyond the counts that it is decided on."
+_PRICE = "A run costs epsilon {run:f}, a device's day {day:f} at most."
+_GIVEN = 'Its counts are paid for: counts = "{counts}" decides on them for nothing.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,35 +142,29 @@ class ThresholdPromise:
             "counts_given": list(self.given),
         }  # fmt: skip
 
-    def sentence(self) -> str:
+    def sentence(self, say: Say = str.format) -> str:
         """Return the guarantees as a sentence."""
-        side, least = "below" if self.alert == "above" else "above", float(1 - self.miss)
-        whose = f"{self.release} for {', '.join(self.audiences)} at {self.site}"
+        kind = self.alert, self.events is not None
+        alerts = "" if self.events is None else say(_ALERTS[self.events > 1], n=self.events)
+        quiet = say(
+            _QUIET[kind], distance=self.quiet.distance, false_alarms=self.quiet.false_alarms,
+            denied=self.quiet.denied, alerts=alerts,
+        )  # fmt: skip
         sentences = [
-            f"{whose}: a node that stays {self.alert} its threshold for "
-            f"{self.within // MINUTE} min has an alert by then, with probability {least:g} at least, while it is not "
-            f"denied (up to {self.cooldown // MINUTE} min later where an alert has just begun or ended).",
-            f"One that stays {self.quiet.distance} or more {side} it has {self.quiet.false_alarms:.2g} false alarms a "
-            "day at most" + ("." if self.events is None else ""),
-        ]
-        near = self._near()
+            say(
+                _ALERT[self.alert], release=self.release, audiences=", ".join(self.audiences), site=self.site,
+                within=self.within // MINUTE, least=float(1 - self.miss), cooldown=self.cooldown // MINUTE,
+            ),
+            quiet,
+        ]  # fmt: skip
+        if self.empty.distance < self.quiet.distance:  # no node can be far enough from the threshold to be quiet
+            alarms, denied = self.empty.false_alarms, self.empty.denied
+            sentences.append(say(_NEAR[kind], false_alarms=alarms, denied=denied))
         if self.events is None:
-            return " ".join([*sentences, *near, "It costs nothing beyond the counts that it is decided on."])
-        sentences[-1] += (
-            f", and its event is denied with probability {self.quiet.denied:.2g} at most: it may have {self.events} "
-            f"alert{'s' * (self.events > 1)} a day."
-        )
-        price = f"A run costs epsilon {decimal_string(self.run)}, a device's day {decimal_string(self.day)} at most."
-        free = [f'Its counts are paid for: counts = "{name}" decides on them for nothing.' for name in self.given[:1]]
-        return " ".join([*sentences, *near, price, *free])
-
-    def _near(self) -> list[str]:
-        """Return a warning if no node can be far enough from the threshold to be quiet."""
-        if self.empty.distance >= self.quiet.distance:
-            return []
-        which = "even an empty one" if self.alert == "above" else "one at twice its threshold"
-        denied = "" if self.events is None else f", and its event be denied with probability {self.empty.denied:.2g}"
-        return [f"But {which} is nearer: it may have {self.empty.false_alarms:.2g} false alarms a day{denied}."]
+            return " ".join([*sentences, say(_FREE)])
+        sentences.append(say(_PRICE, run=Decimal(decimal_string(self.run)), day=Decimal(decimal_string(self.day))))
+        free = [say(_GIVEN, counts=name) for name in self.given[:1]]
+        return " ".join([*sentences, *free])
 
 
 def _figures(quiet: Quiet) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string, duration_text
+from stream.policy.forecasts import Forecast
 from stream.policy.sites import Site
 from stream.records import MINUTE, SECOND, Micros
 from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
@@ -66,12 +67,13 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
         **_sites(policy),
         "audiences": [_audience(policy, each.name, each.description) for each in policy.audience],
         "public": [_audience(policy, each.name, each.description) for each in policy.audience if each.public],
-        **_counts(promised["counts"]),
+        **_counts(policy, promised["counts"]),
         **_budgets(policy, promised["budgets"]),
         **_attributes(policy, promised["attributes"]),
         "few_users": list(_few_users(policy)),
-        **_thresholds(threshold_promises(policy)),
+        **_thresholds(policy, threshold_promises(policy)),
         **_people(policy),
+        "forecasts": [_forecast(each) for each in policy.forecast],
         **_pseudonyms(promised["pseudonyms"]),
         **_installed(policy, installation),
         "account": [] if account is None else list(_spent(account)),
@@ -124,12 +126,12 @@ def _audience(policy: Policy, name: str, description: str) -> Row:
     return Row(name, {"audience": name, "description": description or name, "releases": ", ".join(releases)})
 
 
-def _counts(counts: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
+def _counts(policy: Policy, counts: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
     window, day = list[Row](), list[Row]()
     for each in counts:
         key = f"{each['site']}/{each['release']}/{each['reader']}"
         common: dict[str, Value] = {name: str(each[name]) for name in ("site", "release", "mechanism", "zones")}
-        common |= {"reader": _reader(each["reader"])}
+        common |= {"reader": _reader(each["reader"]), **_whose(policy, each["site"])}
         if "unit" not in each:
             window.append(
                 Row(key, common | {unit: Figure(each["epsilon"][unit]) for unit in ("presence_tuple", *OF_A_DAY)})
@@ -192,9 +194,11 @@ def _reader(reader: str) -> str:
     return Word("everybody") if reader == EVERYBODY else reader
 
 
-def _thresholds(streams: Sequence[ThresholdPromise]) -> dict[str, list[Row]]:
+def _thresholds(policy: Policy, streams: Sequence[ThresholdPromise]) -> dict[str, list[Row]]:
     def those(condition: Callable[[ThresholdPromise], bool]) -> list[Row]:
-        return [Row(f"{p.site}/{p.release}", _threshold(p)) for p in streams if condition(p)]
+        return [
+            Row(f"{p.site}/{p.release}", {**_threshold(p), **_whose(policy, p.site)}) for p in streams if condition(p)
+        ]
 
     return {
         "thresholds": those(lambda _: True),
@@ -220,6 +224,17 @@ def _threshold(promise: ThresholdPromise) -> dict[str, Value]:
         "nearest_false_alarms": Figure(f"{promise.empty.false_alarms:.2g}"),
         "nearest_denied": Figure(f"{promise.empty.denied:.2g}"),
     }  # fmt: skip
+
+
+def _whose(policy: Policy, site: str) -> dict[str, Value]:
+    """Return whose day is paid for at a site."""
+    who = "login" if policy.site[site].counts_logins else "device"
+    return {"who": Word(who), "of_whom": Word(f"of_{who}")}
+
+
+def _forecast(each: Forecast) -> Row:
+    fields = {"forecast": each.release_name, "release": each.release, "audience": each.audience, "site": each.site}
+    return Row(f"{each.site}/{each.release_name}/{each.audience}", fields)
 
 
 def _people(policy: Policy) -> dict[str, list[Row]]:
@@ -293,9 +308,10 @@ def _spent(account: Mapping[str, Any]) -> Iterator[Row]:
     for name, site in account["sites"].items():
         last = site["last"]
         counted = site.get("feed") == "counts"
+        who = "person" if counted else "login" if site.get("identity") == "login" else "device"
         readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
         for unit in SPENT:
-            words = Word(unit.replace("device", "person") if counted else unit)
+            words = Word(unit.replace("device", who))
             for row in unit_rows(list(readers.values()), (unit,), counted=counted):
                 delta = row[0].partition("δ = ")[2]
                 for reader, epsilon in zip(readers, row[1:], strict=True):

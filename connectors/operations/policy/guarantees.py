@@ -1,12 +1,25 @@
-"""The guarantees of an audience's releases as sentences."""
+"""The guarantees of an audience's releases as sentences, in English or another language.
+
+A sentence is a template with fields, and ``say`` puts the fields in: ``str.format`` in English, ``wording(language)``
+in a language with a file ``guarantees.LANGUAGE.po`` beside this module (GNU gettext, whose ``msgid`` is the English
+template). A template that the file lacks stays English.
+"""
 
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from babel import Locale
+from babel.messages.pofile import read_po
+
+from connectors.documents.template import Figure
 from stream.accounting.costs import UnitCost
 from stream.accounting.day_charges import cost_of
 from stream.accounting.units import UNITS as PRIVACY_UNITS
@@ -16,8 +29,35 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.records import CHANGES, HOUR
 from stream.release.guarantees import CountPromise, count_promises
-from stream.release.threshold_guarantees import threshold_promises
+from stream.release.threshold_guarantees import Say, threshold_promises
 from stream.release.validation import Policy
+
+LANGUAGES = ("en", *sorted(path.name.split(".")[1] for path in Path(__file__).parent.glob("guarantees.*.po")))
+"""The languages in which the guarantees can be told."""
+
+
+@cache
+def wording(language: str) -> Say:
+    """Return what puts fields into the sentences of one of ``LANGUAGES``; a number gets the language's signs."""
+    if language == "en":
+        return str.format
+    with (Path(__file__).parent / f"guarantees.{language}.po").open("rb") as file:
+        translated = {str(each.id): str(each.string) for each in read_po(file, locale=language) if each.string}
+    fields = _Fields(Locale.parse(language))
+    return lambda template, /, **values: fields.vformat(translated.get(template, template), (), values)
+
+
+class _Fields(string.Formatter):
+    """Formats numbers as Python does, with the signs of a language."""
+
+    def __init__(self, locale: Locale) -> None:
+        signs = locale.number_symbols["latn"]
+        self._signs = str.maketrans({".": str(signs["decimal"]), ",": str(signs["group"])})
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        text = format(value, format_spec)
+        return text.translate(self._signs) if isinstance(value, int | float | Decimal | Figure) else text
+
 
 # Names of privacy units in words, by their names in records.
 
@@ -59,13 +99,22 @@ COUNTED = {
 """The units of a site with people counters, which know no devices: a count is of people, one each."""
 
 
-def describe_unit(unit: str, w: int | str = "w", *, counted: bool = False, logins: bool = False) -> str:
+def describe_unit(
+    unit: str, w: int | str = "w", *, counted: bool = False, logins: bool = False, say: Say = str.format
+) -> str:
     """Return a unit in words; an unknown unit keeps its name.
 
     ``counted`` is for a site with people counters, ``logins`` for one that counts logins.
     """
-    words = (COUNTED if counted else UNITS).get(unit, unit.replace("_", " ")).format(w=w)
-    return words.replace("one device", "one login").replace("one trap", "one message") if logins else words
+    words = (COUNTED if counted else UNITS).get(unit)
+    if words is None:
+        return unit.replace("_", " ")
+    return say(of_logins(words) if logins else words, w=w)
+
+
+def of_logins(words: str) -> str:
+    """Return the words of a unit of devices for a site that counts logins."""
+    return words.replace("one device", "one login").replace("one trap", "one message")
 
 
 def unit_rows(
@@ -104,7 +153,7 @@ _COUNTED = (
     "cell, that is in one zone at one tick."
 )
 _COUNTED_DAY = (
-    " Where a day is paid, it stands for one person's day of at most {hours} h in cells, as the policy declares: a "
+    " Where a day is paid, it stands for one person's day of at most {hours:g} h in cells, as the policy declares: a "
     "count does not say whom it is of, so nothing here can bound that."
 )
 _ZEROS = {
@@ -176,52 +225,73 @@ _SHOWN_EXACTLY = (
     "An attribute's value that is not sensitive is shown exactly, about whoever caused it; a constant habit is guessed "
     "better every day."
 )
+_ADDRESS = "one MAC address at one site"
+_UNIT_OF = {
+    frozenset({True}): "one login at one site, with all its devices",
+    frozenset({True, False}): "one MAC address at one site, or one login with its devices where logins count",
+}
+"""Whether sites count logins, of those that hear devices -> the unit; otherwise ``_ADDRESS``."""
+_CARRY, _HAVE = "carry", "have"
+_TESTS = {how: how + " {edge}" for how in ("after", "before", "above", "below")}
+_OR = " or "
+_ATTRIBUTES = {name: name.replace("_", " ") for name in ("arrival", "departure", "breaks", "occupancy_level")}
+_DEVICE_DAY = (
+    "{release} for {reader}: everything that is published of one device's day, from {begins} to {begins}, {bound}, "
+    "costs epsilon {day:.3g} where that day is added or removed, {moved:.3g} where any part of it is changed"
+    "{exceptions}."
+)
+_LOGIN_DAY = _DEVICE_DAY.replace("device", "login")
+_HOURS = "of which it counts for at most {hours:g} h"
+_ONE_VISIT = "in which it makes at most 1 visit at each level"
+_VISITS = "in which it makes at most {visits} visits at each level"
+_DEVICE_DELTA = (
+    ", with delta {delta:.2g} for each device and day: {expected:.2g} for {devices:,} devices over {days} days"
+)
+_LOGIN_DELTA = _DEVICE_DELTA.replace("device and", "login and").replace("} devices", "} logins")
 
 
-def promise_lines(policy: Policy, audience: str) -> list[str]:
+def promise_lines(policy: Policy, audience: str, say: Say = str.format) -> list[str]:
     """Return the guarantees of an audience's releases, one or two sentences each."""
     return [
-        _UNIT.format(**unit_words(policy)),
-        *counted_lines(policy),
-        *session_lines(policy, audience),
-        *login_lines(policy, audience),
-        *opt_out_lines(policy),
-        *_counts(policy, audience),
-        *_days(policy, audience),
-        *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
-        *people_lines(policy, audience),
+        say(_UNIT, **unit_words(policy, say)),
+        *counted_lines(policy, say),
+        *session_lines(policy, audience, say),
+        *login_lines(policy, audience, say),
+        *opt_out_lines(policy, say),
+        *_counts(policy, audience, say),
+        *_days(policy, audience, say),
+        *(promise.sentence(say) for promise in threshold_promises(policy) if audience in promise.audiences),
+        *people_lines(policy, audience, say),
     ]
 
 
-def unit_words(policy: PolicyDocument) -> dict[str, str]:
+def unit_words(policy: PolicyDocument, say: Say = str.format) -> dict[str, str]:
     """Return what a policy's unit is, how many of them a person is assumed to have, and the verb that says so."""
     by_login = {site.counts_logins for site in policy.site.values() if site.feed == "devices"}
-    unit = {
-        frozenset({True}): "one login at one site, with all its devices",
-        frozenset({True, False}): "one MAC address at one site, or one login with its devices where logins count",
-    }.get(frozenset(by_login), "one MAC address at one site")
-    have = "have" if True in by_login else "carry"
-    return {"unit": unit, "have": have, "devices": str(policy.privacy.devices_per_person)}
+    return {
+        "unit": say(_UNIT_OF.get(frozenset(by_login), _ADDRESS)), "have": say(_HAVE if True in by_login else _CARRY),
+        "devices": str(policy.privacy.devices_per_person),
+    }  # fmt: skip
 
 
-def people_lines(policy: PolicyDocument, audience: str | None = None) -> Iterator[str]:
+def people_lines(policy: PolicyDocument, audience: str | None = None, say: Say = str.format) -> Iterator[str]:
     """Yield, for each stream of people of an audience or of all, what it and its ground truth cost."""
     for model, name in ((each.model, each.release_name) for each in policy.people):
         if audience in {None, model.audience}:
-            truth = _PUBLIC_TRUTH if model.truth.public else _PAID_TRUTH.format(epsilon=model.truth.epsilon)
-            yield _PEOPLE.format(release=name, counts=model.release, truth=truth)
+            truth = say(_PUBLIC_TRUTH) if model.truth.public else say(_PAID_TRUTH, epsilon=Figure(model.truth.epsilon))
+            yield say(_PEOPLE, release=name, counts=model.release, truth=truth)
 
 
-def counted_lines(policy: Policy) -> Iterator[str]:
+def counted_lines(policy: Policy, say: Say = str.format) -> Iterator[str]:
     """Yield, for each site with people counters, the privacy unit; the text is the same wherever it is shown."""
     for name, site in policy.site.items():
         if site.feed == "counts":
             hours = site.contribution_ticks * site.tick / HOUR
-            by_day = "" if site.day_starts is None else _COUNTED_DAY.format(hours=f"{hours:g}")
-            yield _COUNTED.format(site=name) + by_day + _ZEROS[site.zeros]
+            by_day = "" if site.day_starts is None else say(_COUNTED_DAY, hours=hours)
+            yield say(_COUNTED, site=name) + by_day + say(_ZEROS[site.zeros])
 
 
-def session_lines(policy: Policy, audience: str = EVERYBODY) -> Iterator[str]:
+def session_lines(policy: Policy, audience: str = EVERYBODY, say: Say = str.format) -> Iterator[str]:
     """Yield, for each site with sessions that pays by the window for counts of an audience, what one message costs."""
     paid = {promise.site for promise in count_promises(policy) if promise.terms is None and promise.reader == audience}
     for name in policy.site:
@@ -229,26 +299,27 @@ def session_lines(policy: Policy, audience: str = EVERYBODY) -> Iterator[str]:
         if site.has_sessions and name in paid:
             added = 2 * site.ticks_per_observation
             limit = spaced(duration_text(site.session_limit))
-            yield _SESSIONS.format(site=name, limit=limit, added=added, moved=2 * added)
+            yield say(_SESSIONS, site=name, limit=limit, added=added, moved=2 * added)
 
 
-def login_lines(policy: Policy, audience: str = EVERYBODY) -> Iterator[str]:
+def login_lines(policy: Policy, audience: str = EVERYBODY, say: Say = str.format) -> Iterator[str]:
     """Yield for each site that counts logins what that means, and what a person's day and a message cost there."""
     for name, site in policy.site.items():
         if site.counts_logins:
-            yield _LOGINS.format(site=name, others=_OTHERS[site.others])
+            yield say(_LOGINS, site=name, others=say(_OTHERS[site.others]))
     for promise in count_promises(policy):
         if promise.reader == audience and policy.site[promise.site].counts_logins:
-            yield _day_of_a_person(policy, promise)
+            yield _day_of_a_person(policy, promise, say)
 
 
-def _day_of_a_person(policy: Policy, promise: CountPromise) -> str:
+def _day_of_a_person(policy: Policy, promise: CountPromise, say: Say) -> str:
     ignored, tight = policy.site[promise.site].others == "ignore", promise.tight
     two, three = (identities_cost(promise, number) for number in (2, 3))
-    sentence = (_ONE_PERSON if ignored else _IDENTITIES).format(
-        release=promise.release, reader=promise.reader, day=tight["device_day"], two=two, three=three
-    )
-    return sentence + _ONE_MESSAGE.format(one=tight["device_day_moved"], two=tight["observation"])
+    sentence = say(
+        _ONE_PERSON if ignored else _IDENTITIES,
+        release=promise.release, reader=promise.reader, day=tight["device_day"], two=two, three=three,
+    )  # fmt: skip
+    return sentence + say(_ONE_MESSAGE, one=tight["device_day_moved"], two=tight["observation"])
 
 
 def identities_cost(promise: CountPromise, number: int) -> float:
@@ -263,42 +334,45 @@ def spaced(duration: str) -> str:
     return duration.replace("h", " h").replace("min", " min")
 
 
-def not_protected(policy: Policy, audience: str) -> list[str]:
+def not_protected(policy: Policy, audience: str, say: Say = str.format) -> list[str]:
     """Return what an audience's releases do not guarantee."""
     asked = any(True for _ in _attributes(policy, audience))
-    return [*([_SHOWN_EXACTLY] if asked else []), *rotating_lines(policy), *NOT_PROTECTED]
+    exactly = [say(_SHOWN_EXACTLY)] if asked else []
+    return [*exactly, *rotating_lines(policy, say), *(say(each) for each in NOT_PROTECTED)]
 
 
-def rotating_lines(policy: PolicyDocument) -> Iterator[str]:
+def rotating_lines(policy: PolicyDocument, say: Say = str.format) -> Iterator[str]:
     """Yield what addresses that change do, if a site counts devices that may change theirs."""
     if any(site.feed == "devices" and site.randomised == "count" for site in policy.site.values()):
-        yield _ROTATING
+        yield say(_ROTATING)
 
 
-def opt_out_lines(policy: PolicyDocument) -> Iterator[str]:
+def opt_out_lines(policy: PolicyDocument, say: Say = str.format) -> Iterator[str]:
     """Yield for each site with a list of opt-outs what it does."""
     for name, site in policy.site.items():
         if site.opt_out == "list":
-            yield _OPT_OUTS.format(site=name)
+            yield say(_OPT_OUTS, site=name)
 
 
-def _counts(policy: Policy, audience: str) -> Iterator[str]:
+def _counts(policy: Policy, audience: str, say: Say) -> Iterator[str]:
     for promise in count_promises(policy):
         if promise.reader != audience:
             continue
         if promise.terms is not None:
-            yield signed_sentence(policy, promise)
+            yield signed_sentence(policy, promise, say)
         else:
-            epsilon, moved = (_number(promise.units[unit]) for unit in ("presence_tuple", "tuple_moved"))
-            yield _BY_WINDOW.format(release=promise.release, epsilon=epsilon, moved=moved)
+            epsilon, moved = (Figure(_number(promise.units[unit])) for unit in ("presence_tuple", "tuple_moved"))
+            yield say(_BY_WINDOW, release=promise.release, epsilon=epsilon, moved=moved)
 
 
-def _days(policy: Policy, audience: str) -> Iterator[str]:
+def _days(policy: Policy, audience: str, say: Say) -> Iterator[str]:
     for release, name in _attributes(policy, audience):
         rule = release.attributes[name]
-        test = " or ".join(f"{how} {edge}" for how, edge in rule.sensitive.model_dump(exclude_none=True).items())
-        epsilon = decimal_string(rule.epsilon[audience])
-        yield _ATTRIBUTE.format(release=release.name, attribute=name.replace("_", " "), test=test, epsilon=epsilon)
+        edges = rule.sensitive.model_dump(exclude_none=True).items()
+        test = say(_OR).join(say(_TESTS[how], edge=edge) for how, edge in edges)
+        epsilon = Figure(decimal_string(rule.epsilon[audience]))
+        attribute = say(_ATTRIBUTES.get(name, name.replace("_", " ")))
+        yield say(_ATTRIBUTE, release=release.name, attribute=attribute, test=test, epsilon=epsilon)
 
 
 def _attributes(policy: Policy, audience: str) -> Iterator[tuple[AttributeRelease, str]]:
@@ -311,24 +385,22 @@ def _number(epsilon: Fraction | float) -> str:
     return decimal_string(epsilon) if isinstance(epsilon, Fraction) else f"{epsilon:g}"
 
 
-def _exceptions(delta: Fraction, who: str = "device") -> str:
-    """Return the meaning of a delta, for one device or login and for a building over a month."""
-    many = float(delta) * DEVICES * MONTH
-    return f"with delta {float(delta):.2g} for each {who} and day: {many:.2g} for {DEVICES:,} {who}s over {MONTH} days"
-
-
-def signed_sentence(policy: Policy, promise: CountPromise) -> str:
+def signed_sentence(policy: Policy, promise: CountPromise, say: Say = str.format) -> str:
     """Return the sentence that a privacy officer can sign for a release that is charged per day."""
     site, day = policy.site[promise.site], policy.site[promise.site].contribution
-    who = "login" if site.counts_logins else "device"
-    changes = promise.terms is not None and promise.terms.noise == CHANGES
-    bound = f"of which it counts for at most {(day or 0) / HOUR:g} h"
-    if changes:
-        bound = f"in which it makes at most {site.bound_text(changes=True)} at each level"
-    at = f", {_exceptions(promise.delta, who)}" if promise.delta else ""
-    return (
-        f"{promise.release} for {promise.reader}: everything that is published of one {who}'s day, from "
-        f"{site.day_starts} to {site.day_starts}, {bound}, costs epsilon "
-        f"{promise.tight['device_day']:.3g} where that day is added or removed, "
-        f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}."
-    )
+    bound = say(_HOURS, hours=(day or 0) / HOUR)
+    if promise.terms is not None and promise.terms.noise == CHANGES:
+        bound = say(_ONE_VISIT if site.visits == 1 else _VISITS, visits=site.visits)
+    exceptions = ""
+    if promise.delta:
+        # What a delta means, for one device or login and for a building over a month.
+        delta = float(promise.delta)
+        exceptions = say(
+            _LOGIN_DELTA if site.counts_logins else _DEVICE_DELTA,
+            delta=delta, expected=delta * DEVICES * MONTH, devices=DEVICES, days=MONTH,
+        )  # fmt: skip
+    return say(
+        _LOGIN_DAY if site.counts_logins else _DEVICE_DAY,
+        release=promise.release, reader=promise.reader, begins=site.day_starts, bound=bound,
+        day=promise.tight["device_day"], moved=promise.tight["device_day_moved"], exceptions=exceptions,
+    )  # fmt: skip

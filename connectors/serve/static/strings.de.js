@@ -353,7 +353,6 @@ export const strings = {
     leftFree: (release) => `${release}: kein Tagesbudget`,
     denied: (n) => `${n} Zeitfenster ${many(n, "wurde", "wurden")} nicht veröffentlicht, weil das Budget verbraucht war.`,
     promiseOf: (site, audience) => `${site}: Datenschutzgarantie der Veröffentlichungen für „${audience}“`,
-    inEnglish: "Die Sätze der Garantie und die Namen der Einheiten kommen vom Dienst und sind englisch, wie bei „tacet policy show“.",
     version: (policy, tacet) => `Version ${policy} der Richtlinie, Tacet ${tacet}`,
     not: "Was nicht geschützt ist",
     sign: { name: "Name", date: "Datum", signature: "Unterschrift" },

@@ -353,7 +353,6 @@ export const strings = {
     leftFree: (release) => `${release}: no daily budget`,
     denied: (n) => `${n} ${many(n, "window was", "windows were")} not released because the budget was spent.`,
     promiseOf: (site, audience) => `${site}: privacy guarantee of the releases to “${audience}”`,
-    inEnglish: "",
     version: (policy, tacet) => `Policy version ${policy}, Tacet ${tacet}`,
     not: "What is not protected",
     sign: { name: "Name", date: "Date", signature: "Signature" },

@@ -45,7 +45,11 @@ def told(path: str, scene: Scene, query: Any) -> dict[str, Any] | None:
     """Return what is answered at a path; None where there is nothing."""
     answers: dict[str, Callable[[], dict[str, Any]]] = {
         "attributes": lambda: {"rows": [] if scene.bare else attribute_rows(scene)},
-        "policy": lambda: {"version": "0123456789abcdef", "audiences": {a: promise(a) for a in scene.audiences}},
+        "policy": lambda: {
+            "version": "0123456789abcdef",
+            "language": "en",
+            "audiences": {a: promise(a) for a in scene.audiences},
+        },
         "spends": lambda: {
             "rows": [] if scene.bare else spend_rows(scene),
             "left": {"occupancy": 94, "floors": None},

@@ -65,3 +65,9 @@ def test_a_refusal_is_told_in_the_pages_language(seen: Watched) -> None:
     expect(told).to_contain_text("Der Dienst kann gerade nicht antworten. Versuchen Sie es noch einmal. (service)")
     expect(told).not_to_contain_text("too many")
     seen.said.clear()  # the browser writes a failed request into its console
+
+
+def test_the_guarantee_is_asked_for_in_the_pages_language(seen: Watched) -> None:
+    with seen.page.expect_request("**/api/v1/policy?language=de"):
+        promise = seen.go("?lang=de#/privacy?audience=facilities").locator(".promise")
+    expect(promise.locator("ol")).to_have_attribute("lang", "en")  # as the answer says

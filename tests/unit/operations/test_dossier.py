@@ -19,6 +19,7 @@ from connectors.operations.policy.promises import promises
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
 from tests.support.day_policies import day_release, day_site
+from tests.support.forecasts import with_forecast
 from tests.support.hostile_names import HOSTILE_NAMES, as_shown
 from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
 
@@ -63,6 +64,35 @@ def test_days_are_listed_with_their_delta() -> None:
     for unit in ("device_day", "device_day_moved", "person_day"):
         assert f"{found['tight'][unit]['epsilon']:.3g}" in row
     assert "day_deltas.delta/dbh/day/facilities" in statements(document)
+
+
+def test_where_logins_count_sentences_and_the_account_say_login() -> None:
+    site = day_site() + 'identity = "login"\nothers = "count"\n'
+    text, units = policy_text(day_release(), site=site), {"device_day": "4", "person_day": "9", "device_total": "8"}
+    last: dict[str, Any] = {
+        "window_end": "2026-03-02T08:00:00Z",
+        "audiences": {"facilities": units | {"tight": {}}},
+        "coalition": None,
+    }
+    for language, day, each in (
+        ("en", "one login, one day", "for each login"),
+        ("de", "ein Anmeldename, ein Tag", "je Anmeldename"),
+    ):
+        said = statements(made(text, language, account={"sites": {"dbh": {"identity": "login", "last": last}}}))
+        assert f"| {day} | " in said["account.row/dbh/device_day/facilities"]
+        assert each in said["day_deltas.delta/dbh/day/facilities"]
+        assert "Gerät" not in said["account.row/dbh/device_total/facilities"]
+    assert "for each device and day" in made(policy_text(day_release(), site=day_site()))
+
+
+def test_forecasts_of_the_policy_are_named_and_bookings_have_a_place() -> None:
+    name = "forecasts.also/dbh/halls%2Dforecast/facilities"
+    policy = with_forecast()
+    for language, free in (("en", "This costs nothing."), ("de", "Das kostet nichts.")):
+        document = dossier_template(language).fill(facts(policy, Installation(), None))
+        assert free in statements(document)[name]
+        assert not any(other.startswith("forecasts") for other in statements(made(language=language)))
+        assert re.search(r"serve --bookings\S*: ⟦", document.replace("`)", ""))
 
 
 def test_rooms_with_few_users_and_arrivals_are_flagged() -> None:

@@ -137,6 +137,18 @@ async def test_sites_and_releases_are_those_of_the_readers_audiences(client: htt
     assert {unit["release"] for unit in policy["audiences"]["public"]["units"]} == {"occupancy"}
 
 
+async def test_guarantees_are_told_in_a_language_that_there_is_else_in_english(client: httpx.AsyncClient) -> None:
+    english, german, other = [await body(client, "policy", language=code) for code in ("en", "de", "xx")]
+    assert (german["language"], other["language"]) == ("de", "en")
+    assert other == english == await body(client, "policy")
+    promise = german["audiences"]["public"]
+    assert promise["promise"][0].startswith("Die Einheit ist eine MAC-Adresse an einem Standort.")
+    assert promise["units"][0]["words"] == "ein Gerät zu einem Zeittakt"
+    assert [unit["epsilon"] for unit in promise["units"]] == [
+        unit["epsilon"] for unit in english["audiences"]["public"]["units"]
+    ]
+
+
 async def test_records_are_rows_between_two_times_page_by_page(client: httpx.AsyncClient) -> None:
     path = "releases/occupancy/records"
     between = {"from": rfc3339(NOON - 2 * TICK), "to": rfc3339(NOON)}

@@ -30,7 +30,8 @@ const spendsOf = ({ site, audience, signal }) => ask("spends", { audience, site:
 
 async function readerPart(context) {
   const { site, audience, releases, session, signal } = context;
-  const [{ audiences, version }, spends] = await Promise.all([ask("policy", {}, signal), spendsOf(context)]);
+  const asked = { language: strings.locale.slice(0, 2) };
+  const [{ audiences, language, version }, spends] = await Promise.all([ask("policy", asked, signal), spendsOf(context)]);
   const promised = own(audiences, audience);
   const units = promised.units.filter((each) => each.site === site.site);
   const mine = releases.filter((release) => release.audience === audience && release.sites.includes(site.site));
@@ -40,7 +41,7 @@ async function readerPart(context) {
       mine.filter((release) => units.some((each) => each.release === release.release)).map((release) => price(release, units)),
       attributesOf(mine, audience, site).map(attributePrice))),
     h("section", { class: "card screen-only part-spent" }, spentPart(spends)),
-    promisePage(promised, units, { site, audience, version: words.version(version, session.version) }),
+    promisePage(promised, units, { site, audience, language, version: words.version(version, session.version) }),
   ];
 }
 
@@ -78,24 +79,23 @@ function spentPart({ rows, left }) {
 }
 
 /** The guarantee for the privacy officer to sign; only this is printed. */
-function promisePage(promised, units, { site, audience, version }) {
+function promisePage(promised, units, { site, audience, language, version }) {
   const releases = [...new Set(units.map((each) => each.release))];
   const print = h("button", { class: "button main-button screen-only", on: { click: () => window.print() } }, words.print);
   return h("section", { class: "card promise" },
     h("div", { class: "promise-head" }, h("h2", {}, words.promiseOf(site.name, audience)), print),
     h("p", { class: "soft" }, version),
-    words.inEnglish ? h("p", { class: "soft why" }, words.inEnglish) : null,
-    h("ol", { class: "plain", lang: "en" }, promised.promise.map((line) => h("li", {}, line))),
-    h("h3", { class: "part-title" }, words.not), h("ul", { class: "plain", lang: "en" }, promised.not_protected.map((line) => h("li", {}, line))),
-    releases.length ? [h("h3", { class: "part-title" }, words.units), h("p", { class: "soft why" }, words.unitsText), unitTable(units, releases)] : null,
+    h("ol", { class: "plain", lang: language }, promised.promise.map((line) => h("li", {}, line))),
+    h("h3", { class: "part-title" }, words.not), h("ul", { class: "plain", lang: language }, promised.not_protected.map((line) => h("li", {}, line))),
+    releases.length ? [h("h3", { class: "part-title" }, words.units), h("p", { class: "soft why" }, words.unitsText), unitTable(units, releases, language)] : null,
     h("div", { class: "signing", "aria-hidden": "true" }, Object.values(words.sign).map((text) => h("span", {}, text))));
 }
 
-function unitTable(units, releases) {
+function unitTable(units, releases, language) {
   const names = new Map(units.map((each) => [each.unit, each.words]));
   const found = new Map(units.map((each) => [`${each.release}/${each.unit}`, each]));
   const figure = (each) => (each ? `${words.epsilon(epsilonText(each.epsilon))}${each.delta ? `, ${words.delta(deltaText(each.delta))}` : ""}` : "");
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": words.units }, h("table", { class: "table" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, words.unit), releases.map((release) => h("th", { scope: "col" }, release)))),
-    h("tbody", {}, [...names].map(([unit, text]) => h("tr", {}, h("th", { scope: "row", lang: "en" }, text), releases.map((release) => h("td", {}, figure(found.get(`${release}/${unit}`)))))))));
+    h("tbody", {}, [...names].map(([unit, text]) => h("tr", {}, h("th", { scope: "row", lang: language }, text), releases.map((release) => h("td", {}, figure(found.get(`${release}/${unit}`)))))))));
 }
