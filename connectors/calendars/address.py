@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 FETCH_SECONDS = 20.0
 """Seconds for a whole fetch: look-up, handshake, answer."""
 LONGEST_ADDRESS = 2000
-_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
-"""Addresses that a gateway turns into IPv4 ones."""
+_UNICAST = IPv6Network("2000::/3")
+"""The addresses of the IPv6 internet. What is outside reaches own networks, or a gateway turns it into IPv4."""
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host."""
 
@@ -44,6 +44,8 @@ def parsed_address(text: str) -> SplitResult:
         raise UsageError("address: must be an https address such as https://calendar.example.org/rooms.ics") from None
     if parts.scheme != "https" or not parts.hostname or port == 0 or len(text) > LONGEST_ADDRESS:
         raise UsageError("address: must be an https address such as https://calendar.example.org/rooms.ics")
+    if not text.isascii() or not text.isprintable():
+        raise UsageError("address: must be of printable ASCII characters")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise UsageError("address: must have no user name, password or fragment")
     return parts
@@ -56,9 +58,10 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(ip, IPv6Address):
-        if any(ip in network for network in _TRANSLATED) or ip.sixtofour or ip.teredo or ip.is_site_local:
+        mapped = ip.ipv4_mapped
+        if mapped is None and (ip not in _UNICAST or ip.sixtofour or ip.teredo):
             return False
-        ip = ip.ipv4_mapped or ip
+        ip = mapped or ip
     return ip.is_global and not ip.is_multicast
 
 

@@ -110,6 +110,8 @@ def read_calendar(
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         msg = f"calendar: must be readable within {PROCESSOR_SECONDS} s of processor time and {MEMORY >> 20} MiB"
         raise DataError(msg) from None
+    except OSError:  # no process can be started now
+        raise DataError("calendar: must be readable in a process of its own, which cannot be started") from None
     answer = orjson.loads(done.stdout)
     if "refused" in answer:
         raise DataError(answer["refused"])
@@ -161,9 +163,9 @@ def _occurrences(content: bytes, asked: Mapping[str, Any], most: int) -> Iterato
         msg = f"calendar: must have at most {MOST_COMPONENTS} components"
         raise DataError(msg)
     calendar = icalendar.Calendar.from_ical(content)
-    _refuse(calendar)
-    first, last = asked["span"]
     zone = ZoneInfo(asked["timezone"])
+    _refuse(calendar, zone)
+    first, last = asked["span"]
     around = [EPOCH + timedelta(microseconds=at) for at in (first, last)]
     found = recurring_ical_events.of(calendar).between(around[0] - _DAY, around[1] + _DAY)
     if len(found) > most:
@@ -180,7 +182,7 @@ def _occurrences(content: bytes, asked: Mapping[str, Any], most: int) -> Iterato
                 yield Occurrence(start, end, place, not isinstance(event.start, datetime))
 
 
-def _refuse(calendar: Calendar) -> None:
+def _refuse(calendar: Calendar, zone: ZoneInfo) -> None:
     for event in calendar.walk("VEVENT"):
         if any(name in _TIMES for name, _ in event.errors):
             raise DataError("calendar: must have events whose times and rules can be read")
@@ -188,6 +190,8 @@ def _refuse(calendar: Calendar) -> None:
             moment: Any = event.get(name)
             if "TZID" in getattr(moment, "params", {}) and getattr(moment.dt, "tzinfo", None) is None:
                 raise DataError("calendar: must have no event in a time zone that is neither known nor in the file")
+        if _ends_before_start(event, zone):
+            raise DataError("calendar: must have no event that ends before it starts")
         if "EXRULE" in event:
             raise DataError("calendar: must have no event with EXRULE")
         rules = event.get("RRULE", [])
@@ -198,6 +202,13 @@ def _refuse(calendar: Calendar) -> None:
             if any(len(rule.get(part, [])) > 1 for part in _WITHIN_A_DAY):
                 msg = f"calendar: must have no event with several times a day ({', '.join(_WITHIN_A_DAY)})"
                 raise DataError(msg)
+
+
+def _ends_before_start(event: Component, zone: ZoneInfo) -> bool:
+    start, end, length = (getattr(event.get(name), "dt", None) for name in ("DTSTART", "DTEND", "DURATION"))
+    if length is not None and length < timedelta():
+        return True
+    return end is not None and start is not None and _micros(end, zone) < _micros(start, zone)
 
 
 def _text(event: Component, name: str) -> str:

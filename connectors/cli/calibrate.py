@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -185,6 +186,10 @@ def _report(result: Calibrated, past: History, true_people: GroundTruth, out: Pa
         sizes = (each / THOUSAND for each in (check.width, check.width_occupied, check.error, check.fixed_error))
         shown.add_row(level, f"{check.windows:,}", f"{check.days:,}", *figures, *(f"{size:.2f}" for size in sizes))
     Console().print(shown)
+    for name, of_level in model.levels.items():
+        click.echo(
+            f"{name}: numbers for {_spans(sorted(map(int, of_level.hours)))}; no other hour was counted on enough days"
+        )
     for line in result.left_out:
         click.echo(f"left out: {line}")
     if past.left_out:
@@ -198,6 +203,13 @@ def _report(result: Calibrated, past: History, true_people: GroundTruth, out: Pa
     if model.laboratory:
         click.echo("laboratory: the history does not come from a production key; such a key refuses the model")
     click.echo(f'{len(model.nodes):,} node(s) → {out}\n\n[people]\nmodel = "{out.name}"\ndigest = "{model.digest}"')
+
+
+def _spans(hours: Sequence[int]) -> str:
+    """Return hours of the day as spans, such as 09:00 to 11:59."""
+    firsts = (hour for hour in hours if hour - 1 not in hours)
+    lasts = (hour for hour in hours if hour + 1 not in hours)
+    return ", ".join(f"{first:02}:00 to {last:02}:59" for first, last in zip(firsts, lasts, strict=True))
 
 
 _COUNTS = {"windows", "occupied", "days"}

@@ -102,7 +102,7 @@ def one_line(record: Release) -> str:
         text = f"{record['day']} {record['zone']} {record['attribute']}: {what}"
     elif "above" in record and record["released"]:
         text = f"{record['window_end']} {_alerts(record)}"
-    elif record.get("counted") == "people" and record["released"]:
+    elif record.get("counted") == "people" and (record["released"] or record["unknown"]):
         known = (f"{each.node} {each.value} ({each.low} to {each.high})" for each in node_values(record))
         unknown = (f"{node} not known ({why})" for node, why in record["unknown"].items())
         text = f"{record['window_end']} {record['counted']}: {'  '.join([*known, *unknown])}"

@@ -11,6 +11,8 @@ message or log line says more of a calendar than its number in the file.
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,7 +199,10 @@ class BookedRooms:
 
 def _content_of(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe without a writer must not hold up the others
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise DataError("calendar: must be a regular file")
             return file.read(LARGEST_FILE + 1)
     except OSError as error:
         msg = f"calendar: must be a readable file: {error.strerror}"

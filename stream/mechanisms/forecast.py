@@ -11,7 +11,7 @@ closed; all others form the other class. For a node, an hour h and a day D that 
 2. **Scale** s(D, h) = u(D, h) + max u(D, ·) / 10 + 1: larger counts vary more. z = (value - u) / s.
 3. **The day so far.** At the beginning of hour g, r is the mean of today's z in the four hours before g, with weights
    8, 4, 2, 1. Today's z at h is estimated as φ r. φ(g, h) is the least-squares slope of z(h) on r over past days,
-   between 0 and 1, drawn to 0 by a ridge. Later days have φ = 0.
+   between 0 and 1, drawn to 0 by a ridge; r and z count up to 10,000 there. Later days have φ = 0.
 4. **Band.** Each of the last 35 days i with a usual value was held back in turn: its usual value comes from days that
    were over a days before it, its φ from the other days. The score is |z_i - φ_i r_i|. The half-width is s times the
    ⌈0.9 (n + 1)⌉th smallest of the n scores of D's class, if there are nine, or else of all days (split conformal
@@ -47,6 +47,8 @@ READ = len(SAME_KIND) + CLASS_DAYS
 RECENT = (8, 4, 2, 1)
 RIDGE = 2
 """Of φ, in days with a mean square of r."""
+FITTED = 10**7
+"""Thousandths up to which r and z enter the slope, so that sums of their products fit 64 bits."""
 MEMORY = 7 * len(SAME_KIND) + HELD_BACK + AHEAD
 """Days before today that a forecast reads."""
 SUNDAY, SATURDAY = 6, 5
@@ -90,8 +92,9 @@ class Forecast:
         recent, so_far = _recent(past, hour), _recent(today[None], hour)[0]
         later = past[:, :, hour:]
         known = (later != MISSING) & (recent != MISSING)[:, :, None]
-        r, z = np.where(known, recent[:, :, None], 0), np.where(known, later, 0)
-        product, square = r * z, r * r
+        r = np.where(known, recent[:, :, None], 0)
+        fitted, z = (np.clip(each, -FITTED, FITTED) for each in (r, np.where(known, later, 0)))
+        product, square = fitted * z, fitted * fitted
         ridge = RIDGE * (square.sum(0) // np.maximum(1, known.sum(0)))
         slope = _slope(product.sum(0), square.sum(0) + ridge)
         without = _slope(product.sum(0) - product, square.sum(0) - square + ridge)

@@ -65,6 +65,14 @@ def test_a_figure_is_drawn_of_days_that_were_held_back(tmp_path: Path, room: tup
     assert (figures / "people.png").stat().st_size > 1000
 
 
+def test_hours_with_numbers_are_printed(tmp_path: Path, room: tuple[Path, Path]) -> None:
+    heads, history = room
+    without_noon = [row for row in heads.read_text().splitlines() if "T12:" not in row]
+    heads.write_text("\n".join(without_noon) + "\n")
+    done = calibrate(tmp_path, "--truth", "public", truth=heads, history=history)
+    assert "zone: numbers for 08:00 to 11:59, 13:00 to 18:59; no other hour was counted on enough days" in done.out
+
+
 def test_counts_of_people_must_be_declared_public_or_paid_for(tmp_path: Path, room: tuple[Path, Path]) -> None:
     heads, history = room
     done = calibrate(tmp_path, truth=heads, history=history)

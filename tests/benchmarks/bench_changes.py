@@ -35,7 +35,7 @@ def simulated() -> list[Figure]:
     share = error()
     return [
         Figure("simulated building with sessions", 100 * share, "% of the mean", f"<= {100 * GOAL:g} %", share <= GOAL,
-               "working hours after the first day")
+               "all hours after the first day")
     ]  # fmt: skip
 
 

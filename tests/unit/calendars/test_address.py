@@ -82,6 +82,7 @@ async def test_a_host_with_one_address_that_is_not_public_is_refused() -> None:
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
         "255.255.255.255", "::1", "::", "fe80::1%eth0", "fc00::1", "fec0::1", "ff02::1", "::ffff:127.0.0.1",
         "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:53aa:64c:0:ffff:80ff:fffe", "2001:db8::1", "x",
+        "::7f00:1", "::ffff:0:7f00:1", "64:ff9b:1::7f00:1", "200::1", "4000::1",
     ],
 )  # fmt: skip
 def test_addresses_of_this_machine_its_network_and_those_that_stand_for_them_are_not_public(ip: str) -> None:
@@ -98,7 +99,8 @@ def test_addresses_of_the_internet_are_public(ip: str) -> None:
     [
         "http://calendar.example.org/a", "file:///etc/passwd", "https:///a", "calendar.example.org", "https://a:0/",
         "https://a:99999/", "https://[::1/", f"https://{SECRET}@a/", f"https://u:{SECRET}@a/", f"https://a/#{SECRET}",
-        "https://a/" + SECRET * 100,
+        "https://a/" + SECRET * 100, f"https://a/{SECRET}\0", f"https://a/?{SECRET}\x7f", f"https://a/\n{SECRET}",
+        f"https://ä/{SECRET}",
     ],
 )  # fmt: skip
 def test_what_is_no_plain_https_address_is_refused_without_being_shown(url: str) -> None:

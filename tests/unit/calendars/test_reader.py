@@ -118,6 +118,9 @@ def test_nothing_else_of_an_event_leaves_its_process(monkeypatch: pytest.MonkeyP
         (calendar(event("20260324T080000Z", "RRULE:FREQ=WEEKLY", "RRULE:FREQ=HOURLY")), "more than once a day"),
         (calendar(event("20260324T080000Z", "RRULE:FREQ=DAILY;BYMINUTE=1,2")), "several times a day"),
         (calendar(event("20260324T080000Z", "EXRULE:FREQ=DAILY")), "no event with EXRULE"),
+        (calendar(event("20260324T080000Z", "DTEND:20260324T075959Z")), "ends before it starts"),
+        (calendar(event("20260324T080000", "DTEND:20260324T060000Z")), "ends before it starts"),
+        (calendar(event("20260324T080000Z", "DURATION:-PT1H")), "ends before it starts"),
     ],
 )
 def test_a_hostile_or_unreadable_file_is_refused_as_a_whole_by_a_rule(content: bytes, rule: str) -> None:

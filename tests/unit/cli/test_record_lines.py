@@ -15,6 +15,11 @@ LEVELS: dict[str, Any] = {
     "levels_half_width_95": {"floor": {"1": 5, "2": 4}, "building": 6},
 }  # fmt: skip
 
+PEOPLE: dict[str, Any] = {
+    "counted": "people", "released": False, "reason": "unknown", "values": None, "low": None, "high": None,
+    "unknown": {"floor:1": "node", "building": "hour"},
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("changed", "line"),
@@ -23,8 +28,10 @@ LEVELS: dict[str, Any] = {
         (LEVELS, "dbh/r  12:05 floor 1 12±5  floor 2 3±4  building 15±6  ε 1"),
         ({"half_width_95": None}, "dbh/r  12:05 101 4  102 0  ε 1"),
         ({"released": False, "reason": "budget"}, "dbh/r  12:05 not released: budget  ε 1"),
+        (PEOPLE, "dbh/r  12:05 people: floor:1 not known (node)  building not known (hour)  ε 1"),
+        (PEOPLE | {"reason": "budget", "unknown": {}}, "dbh/r  12:05 not released: budget  ε 1"),
     ],
-    ids=["zones", "levels alone", "an answer that has no half-width", "denied"],
+    ids=["zones", "levels alone", "no half-width", "denied", "no people known", "people of a denied window"],
 )
 def test_a_record_is_a_line_for_people(changed: dict[str, Any], line: str) -> None:
     assert one_line(RECORD | changed) == line

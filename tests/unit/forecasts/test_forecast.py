@@ -63,6 +63,19 @@ def test_bands_hold_on_nine_of_ten_days(ahead: int) -> None:
     assert 0.88 <= np.mean(held) <= 0.97
 
 
+@pytest.mark.parametrize("devices", [10**5, 10**7])
+def test_a_hall_that_fills_on_some_days_is_forecast_in_proportion(devices: int) -> None:
+    """It is empty on most days, so its residuals are large: sums of their products must not leave 64 bits."""
+
+    def evening(level: int) -> int:
+        known = np.zeros((MEMORY + 1, 1, HOURS), np.int64)
+        known[np.arange(MEMORY + 1) % 5 == 0] = level * THOUSAND
+        known[-1] = level * THOUSAND
+        return int(Forecast(known, KINDS).rest_of_today(12).value[0, 0])
+
+    assert evening(devices) / devices == pytest.approx(evening(1000) / 1000, abs=0.01)
+
+
 def held_back(days: int, hour: int = 0, unusual: int | None = None) -> Hours:
     """Return what is forecast today at an hour, after days of 40; one of them may have been one of 50."""
     known = np.full((days + 1, 1, HOURS), 40 * THOUSAND, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -404,6 +405,14 @@ async def test_a_calendar_that_cannot_be_read_is_named_by_number_and_rule(
     assert "needle-link" not in f"{logs!r}"
     assert booked.of("hq", "red", NOON) is None
     assert booked.of("hq", "blue", NOON) == [booking(9, 10)]
+
+
+async def test_a_calendar_that_is_a_pipe_is_refused_and_holds_up_no_other(tmp_path: Path) -> None:
+    booked = rooms_of(tmp_path, {"file": "a.ics", "zone": "red"})
+    os.mkfifo(tmp_path / "a.ics")
+    with capture_logs() as logs:
+        await booked.read(0)
+    assert [line["rule"] for line in logs] == ["calendar: must be a regular file"]
 
 
 async def test_a_room_of_two_calendars_is_booked_by_either_and_needs_both(tmp_path: Path) -> None:
