@@ -178,7 +178,7 @@ def test_a_service_that_fails_is_said_to_and_tried_again(browser: Browser, origi
 
 def test_a_page_that_waits_for_its_figures_says_so(seen: Watched) -> None:
     held: list[Route] = []
-    seen.page.route("**/api/v1/policy", lambda route: held.append(route))  # noqa: PLW0108 - no built-in is taken there
+    seen.page.route("**/api/v1/policy?*", lambda route: held.append(route))  # noqa: PLW0108 - no built-in is taken there
     page = seen.page
     page.goto(f"{seen.origin}/#/privacy")
     expect(page.locator(".page.privacy .notice")).to_have_text("Loading …")
