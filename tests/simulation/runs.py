@@ -6,6 +6,7 @@ over a simulated log behind the product's interface.
 
 from __future__ import annotations
 
+import json
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -16,13 +17,29 @@ from typing import Any, ClassVar
 
 import orjson
 
+from stream.engine.snapshot import chains, open_snapshot
+from stream.records import DAY
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, SNAPSHOT
-from tests.simulation import occupancy, port
-from tests.simulation.checker import Record, Topics, forked, problems
+from tests.simulation import occupancy, port, readers
+from tests.simulation.checker import Record, Topics, forked, misindexed, misread, problems
 from tests.simulation.kafka_brokers import Cluster
 from tests.simulation.network import Network
 from tests.simulation.processes import Globals, Process, World, guarded
-from tests.simulation.schedules import AIMED, BROKERS, PACE, WINDOWS, WORKERS, Event, Kept, Outcome, Schedule, draw
+from tests.simulation.schedules import (
+    AIMED,
+    BROKERS,
+    OF_A_PROCESS,
+    OPERATOR,
+    PACE,
+    READERS,
+    WINDOWS,
+    WORKERS,
+    Event,
+    Kept,
+    Outcome,
+    Schedule,
+    draw,
+)
 
 LIVENESS = 120.0
 """Seconds after the last fault within which every window must be out: the longest of the product's waits is 60 s."""
@@ -35,14 +52,24 @@ STARVED = 300.0
 TOPICS = Topics(AUDIT, LEAKAGE, QUARANTINE, occupancy.PRIVATE)
 RESULTS = (AUDIT, LEAKAGE, QUARANTINE, *occupancy.PRIVATE)
 KILLED = -9
+FORMER = "former"
+"""A worker with a copy of a key that was retired."""
 STOPPED = " stopped: "
 WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 """What a worker names that cannot go on after a loss, and what it names if an order lets it go on."""
 AWAY = "no Kafka broker answers"
 """What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
+(PRIVATE,) = occupancy.PRIVATE
+DESTROYABLE = {"observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT, "private": PRIVATE}
+"""By name in a schedule, the topics that may lose records."""
 LOST_BATCHES = 6
 """How many batches of each partition are lost with its last records."""
 End = Callable[[], None]
+
+
+def _end(record: Record) -> str:
+    """Return the end of a released window."""
+    return str(orjson.loads(record.value or b"{}").get("window_end"))
 
 
 def _nothing() -> None:
@@ -95,6 +122,8 @@ class _Run(ABC):
     # --- faults ---------------------------------------------------------------------------------------
 
     def _begin(self, event: Event) -> None:
+        if event.kind in OF_A_PROCESS and event.target not in self.processes:
+            return  # it has not started
         self.world.log("fault", str(event))
         if event.kind.endswith(AIMED):
             self._aim(event)
@@ -170,14 +199,22 @@ class _Run(ABC):
         with guarded(self.world):
             settled = self._play()
             logs, sent = self._logs(), self._input()
+        self._close()
         begun = {
             (entry["site"], entry["window_end"]): entry["policy_version"]
             for partition in logs[AUDIT]
             for entry in (orjson.loads(each.value) for each in partition if each.value and each.committed)
         }
-        found = [*self.faults, *self._judged(logs, lambda: occupancy.expected(sent, self.key, begun))]
+        found = [*self.faults, *self._judged(logs, lambda: self._expected(sent, begun))]
         trace = self.world.trace
         return Outcome(found, trace.digest(), trace.lines, self.world.now - 1000.0, settled, self.events)
+
+    def _expected(self, sent: Mapping[int, occupancy.Log], begun: occupancy.Begun) -> dict[str, list[bytes]]:
+        """Return what must be visible."""
+        return occupancy.expected(sent, self.key, begun)
+
+    def _close(self) -> None:
+        """Close what a killed process has left open."""
 
     def _judged(
         self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
@@ -198,7 +235,7 @@ class _Run(ABC):
         world.log("faults", "are over")
         over = world.now
         if not world.run(self._complete, LIVENESS + WINDOWS * PACE):
-            self.faults.append(f"stalled: {self._left()} windows are not out {LIVENESS:.0f} s after the last fault")
+            self.faults.append(f"stalled: {self._late()} {LIVENESS:.0f} s after the last fault")
         settled = world.now - over
         self._stop_all()
         return settled
@@ -206,15 +243,19 @@ class _Run(ABC):
     def _complete(self) -> bool:
         return self._sent() and self._left() <= 0
 
+    def _late(self) -> str:
+        """Return what is not complete."""
+        return f"{self._left()} windows are not out"
+
     def _left(self) -> int:
         """Return how many windows are not out yet."""
         due = len(occupancy.SITES) * (WINDOWS + 1)
         return due - min(map(self._visible, occupancy.PRIVATE))
 
     def _stop_all(self) -> None:
-        """Tell the workers to stop, as an operator does."""
+        """Tell the workers, and who reads what they release, to stop."""
         self._stopping = True
-        running = [self.processes[name] for name in WORKERS if self.processes[name].alive]
+        running = [process for name, process in self.processes.items() if name != "ingest" and process.alive]
         for process in running:
             process.signal(signal.SIGTERM)
         self.world.run(lambda: not any(process.alive for process in running), ENDING)
@@ -245,17 +286,40 @@ class WireRun(_Run):
         """Whether workers are started with the consent that one of them has asked for."""
         self._cut_by: Counter[tuple[str, str]] = Counter()
         """How many faults have cut a link."""
+        self._keys = [self.key]
+        """The keys of the cluster; each but the last one was retired."""
+        self._retiring = False
+        """Whether everything rests because a key is being retired."""
+        self._strike_operator: float | None = None
+        """How long after its start the operator is killed."""
+        self._folder = folder
+        self._reading = readers.Reading(None)
+        self._service_files = readers.ServiceFiles(folder)
 
     def _program(self, name: str) -> Coroutine[Any, Any, int]:
         if name == "ingest":
-            return occupancy.ingest(self.cluster.bootstrap, self._feed)
+            return occupancy.ingest(self.cluster.bootstrap, self._feed, self._keys[-1])
+        if name == "subscriber":
+            return readers.subscriber(self.cluster.bootstrap, self._reading)
+        if name == OPERATOR:
+            return occupancy.retire_key(self.cluster.bootstrap, self._keys[-2], self._keys[-1])
+        if name == FORMER:
+            return occupancy.worker(self.cluster.bootstrap, occupancy.copy_of(self._keys[-2]))
+        if name == "service":
+            return readers.service(self.cluster.bootstrap, self._service_files)
         policy = occupancy.CHANGED if self._changed else occupancy.POLICY
         return occupancy.worker(
-            self.cluster.bootstrap, self.key, policy, accept_policy=self._changed, accept_loss=self._accept_loss
+            self.cluster.bootstrap, self._keys[-1], policy, accept_policy=self._changed, accept_loss=self._accept_loss
         )
 
     def _ended(self, process: Process) -> None:
         end = self._end_of(process)
+        if process.name in (OPERATOR, FORMER):
+            self._rotation_ended(process, end)
+            return
+        if process.name in READERS and PRIVATE in self._lost and PRIVATE in end:
+            self._begin_anew(process.name)
+            end = ""
         if self._lost and self._waits_for_operator(process.name):
             return
         if self._lost and ACCEPT in end:
@@ -265,9 +329,20 @@ class WireRun(_Run):
         if process.name != "ingest" or not self._feed.done:
             super()._ended(process)
 
+    def _kept_secrets(self) -> list[str]:
+        """Return which retired keys are still there."""
+        parts = {"noise", "data", "audit", "pseudonym", "opt_out"}
+        return [f"key: {path.name} was retired and is there" for path in self._keys[:-1]
+                if parts & json.loads(path.read_bytes()).keys()]  # fmt: skip
+
+    def _begin_anew(self, reader: str) -> None:
+        """Do what a reader asks for whose topic has lost records: remove its cursor or its index."""
+        self._service_files.forget() if reader == "service" else self._reading.forget()
+
     def _may_end(self, name: str, end: str) -> bool:
         """Return whether a program may end by itself for this reason."""
-        return AWAY in end or (self._changed and "UsageError" in end) or (bool(self._lost) and name == "ingest")
+        other = self._changed or len(self._keys) > 1  # policy or key
+        return AWAY in end or (other and "UsageError" in end) or (bool(self._lost) and name == "ingest")
 
     def _end_of(self, process: Process) -> str:
         """Return why a worker says that it has stopped; nothing if it has not said so."""
@@ -277,7 +352,26 @@ class WireRun(_Run):
         return next((reason for _, found, reason in said if found), "")
 
     def _complete(self) -> bool:
-        return super()._complete() or (bool(self._lost) and all(map(self._waits_for_operator, WORKERS)))
+        if self._lost and all(map(self._waits_for_operator, WORKERS)):
+            return not self._unread()
+        return super()._complete() and not self._retiring and self._key_day_is_over() and not self._unread()
+
+    def _key_day_is_over(self) -> bool:
+        """Return whether the day before this one has no key any more; files of keys are read as JSON."""
+        stored = json.loads(self._keys[-1].read_bytes())
+        return bool(self._lost) or min(stored[name]["day"] for name in ("noise", "data")) > occupancy.BEGIN // DAY
+
+    def _unread(self) -> list[str]:
+        """Return which readers have not got every visible record."""
+        due = self._visible(PRIVATE)
+        got = {"subscriber": self._reading.given, "service": self._service_files.count}
+        return [name for name in READERS if name in self.processes and got[name]() != due]
+
+    def _late(self) -> str:
+        unread = [f"{name} has not got every record" for name in self._unread()]
+        key = [] if self._key_day_is_over() else ["a day that is over has its key"]
+        retired = ["the key is not retired"] if self._retiring else []
+        return "; ".join([super()._late(), *unread, *key, *retired])
 
     def _waits_for_operator(self, name: str) -> bool:
         """Return whether a worker has ended because of a loss, and named a way out that takes more than an order."""
@@ -288,9 +382,39 @@ class WireRun(_Run):
         self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
     ) -> list[str]:
         """After a loss, nothing may come out with other bytes than what was ever there."""
+        found = [*self._misread(logs), *self._kept_secrets()]
         if not self._lost:
-            return super()._judged(logs, expected)
-        return list(forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS))
+            return [*super()._judged(logs, expected), *found]
+        return [*forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS), *found]
+
+    def _expected(self, sent: Mapping[int, occupancy.Log], begun: occupancy.Begun) -> dict[str, list[bytes]]:
+        after = {number: self._succession(number) for number in sent} if len(self._keys) > 1 else None
+        return occupancy.expected(sent, self.key, begun, after)
+
+    def _succession(self, number: int) -> occupancy.Succession:
+        """Return where the retired key's ledger ends on a partition, by the log."""
+        former = json.loads(self.key.read_bytes())["ledger"]
+        snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].records() if each.committed)
+        states = [(open_snapshot(value)[0], value) for value in snapshots if value]
+        key = states[0][0]["key"]
+        (last, state), (first, _) = [each for each in states if each[0]["key"] == key][-1], next(
+            each for each in states if each[0]["key"] != key
+        )
+        audit = (each.value for each in self.cluster.topics[AUDIT][number].records() if each.committed)
+        entries = Counter(
+            entry["site"] for value in audit if value and (entry := orjson.loads(value))["ledger"] == former
+        )
+        known = {site: count for site, (count, _) in chains(state).items()}
+        return occupancy.Succession(self._keys[-1], last["next"], known, entries, first["next"])
+
+    def _misread(self, logs: Mapping[str, Sequence[Sequence[Record]]]) -> list[str]:
+        """Return what readers have got that they should not, or not got that they should."""
+        found: list[str] = []
+        if "subscriber" in self.processes:
+            found += misread(self._reading.lives, logs[PRIVATE], resumes=self._reading.cursor is not None)
+        if "service" in self.processes:
+            found += misindexed(self._service_files.records(), [logs[PRIVATE]])
+        return found
 
     def _prepare(self) -> None:
         operator = Process(self.world, "operator", occupancy.GLOBALS)
@@ -308,8 +432,23 @@ class WireRun(_Run):
     def _sent(self) -> bool:
         return self._feed.done
 
+    def _close(self) -> None:
+        self._service_files.close()
+
     def _visible(self, topic: str) -> int:
         return sum(record.committed for each in self.cluster.topics[topic] for record in each.records())
+
+    def _left(self) -> int:
+        if len(self._keys) > 1:  # windows that the former key had begun are not released
+            last = occupancy.rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
+            records = (record for part in self.cluster.topics[PRIVATE] for record in part.records())
+            ends = {record.value for record in records if record.committed and last == _end(record)}
+            return len(occupancy.SITES) - len(ends)
+        if PRIVATE not in self._lost:
+            return super()._left()
+        lost = {record.value for part in self._lost[PRIVATE] for record in part if record.committed}
+        there = {record.value for part in self.cluster.topics[PRIVATE] for record in part.records()}
+        return super()._left() - len(lost - there)
 
     def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
         return {topic: [list(each.records()) for each in self.cluster.topics[topic]] for topic in RESULTS}
@@ -365,7 +504,7 @@ class WireRun(_Run):
 
     def _destroy(self, name: str) -> str:
         """Remember what a topic holds of which something is about to be destroyed."""
-        topic = {"observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT}[name]
+        topic = DESTROYABLE[name]
         self._restarted = {0, 1, 2}
         self._lost.setdefault(topic, []).extend(list(each.records()) for each in self.cluster.topics[topic])
         return topic
@@ -389,6 +528,57 @@ class WireRun(_Run):
     def _make_anew(self, target: str) -> End:
         self.cluster.make_anew(self._destroy(target))
         return _nothing
+
+    def _subscribe(self, target: str) -> End:
+        if "subscriber" not in self.processes:
+            self._reading.cursor = self._folder / "cursor" if target == "cursor" else None
+            self._start("subscriber")
+        return _nothing
+
+    def _serve(self, target: str) -> End:
+        if "service" not in self.processes:
+            self._start("service")
+        return _nothing
+
+    def _retire_key(self, target: str) -> End:
+        """Stop everything, retire the key, and start everything with another one.
+
+        A paused worker is taken for dead, and wakes while others work with the other key.
+        """
+        if len(self._keys) > 1 or self._lost:
+            return _nothing
+        self._retiring, self._restarted = True, {0, 1, 2}
+        self._keys.append(self.key.with_name("later key"))
+        there = [self.processes[name] for name in ("ingest", *WORKERS)]
+        for process in (each for each in there if not each.paused):
+            self._told.append(process)
+            process.signal(signal.SIGTERM)
+
+        def look() -> None:
+            if any(process.alive and not process.paused for process in there):
+                self.world.after(0.5, look)
+                return
+            occupancy.create_key(self._keys[-1])
+            self._start(OPERATOR)
+
+        look()
+        return lambda: self._kill(OPERATOR) if OPERATOR in self.processes else None
+
+    def _rotation_ended(self, process: Process, end: str) -> None:
+        if process.name == FORMER:
+            if process.exit_code not in (2, KILLED) and AWAY not in end:
+                self.faults.append(f"key: a worker with the retired key ended with {process.exit_code}: {end}")
+        elif process.exit_code != 0:
+            self.world.after(1.0, lambda: self._start(OPERATOR))
+        else:
+            self._retiring = False
+            for name in ("ingest", *WORKERS, FORMER):
+                if name not in self.processes or not self.processes[name].alive:
+                    self._start(name)
+
+    def _restart(self, process: Process) -> None:
+        if not self._retiring:
+            super()._restart(process)
 
     def _change_policy(self, target: str) -> End:
         """Start a worker with another policy; who works under the one before ends with 2, and is started so too."""
