@@ -27,7 +27,7 @@ from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_unti
 from connectors.storage.kafka.writers import EngineTopics
 from connectors.storage.site_metadata import site_metadata
 from stream.encoding import decode_message
-from stream.engine.cluster_state import refuse_superseded
+from stream.engine.cluster_state import refuse_other_counts, refuse_superseded
 from stream.engine.key_rotation import refuse_other_key
 from stream.engine.partition import PartitionEngine
 from stream.errors import TacetError, UsageError
@@ -36,7 +36,7 @@ from stream.pipeline import Options
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
-from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, private_topic, rfc3339
 from tests.simulation import processes
 
 PARTITIONS = 2
@@ -155,8 +155,9 @@ async def ingest(bootstrap: str, feed: Feed) -> int:
     sink, leases = KafkaSink(bootstrap), SourceLeases(bootstrap, [(site, SOURCE) for site in SITES])
     renewing: asyncio.Task[None] | None = None
     try:
+        control = await checked(bootstrap)
         await sink.start()
-        await leases.start(PARTITIONS, session=1)
+        await leases.start(control.partitions or 0, session=1)
         renewing = asyncio.create_task(leases.renew())
         while feed.waiting:
             if renewing.done():
@@ -187,7 +188,8 @@ async def worker(
     """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each opening."""
     keys = key_files.FileKeys(key_file)
     try:
-        await checked(bootstrap)
+        cluster = await checked(bootstrap)
+        key_files.serve(key_file, str(cluster.id))
         control = await join(bootstrap, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy)
         await metadata.publish(bootstrap, site_metadata(policy))
     except UsageError as error:
@@ -199,6 +201,8 @@ async def worker(
 
     async def engine(partition: int) -> PartitionEngine:
         await hold()
+        if partition >= partitions:
+            refuse_other_counts(control, {OBSERVATIONS: partition + 1})
         state = await read(bootstrap)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
         refuse_superseded(state, policy, MECHANISMS)

@@ -41,7 +41,9 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
         "reset": (0.0, 0.0), "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
         "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0), "foreign transaction": (0.5, 20.0),
         "kill at": (0.1, 4.0), "pause at": (0.5, 14.0), "lose at": (0.0, 0.0),
-        "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0),
+        "compact": (0.0, 0.0), "expire": (0.0, 0.0), "set clock": (0.5, 20.0),
+        "fill disk": (0.5, 14.0), "slow disk": (0.5, 14.0),
+        "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0), "grow": (0.0, 0.0),
     },
     "port": {
         "kill": (0.1, 4.0), "stop": (0.5, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0),
@@ -52,10 +54,18 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 """By level, the kinds of faults, and how long they may last in seconds. Those "at" wait for a moment."""
 AIMED = " at"
-LOSSES = ("delete records", "lose end", "make anew")
-"""Faults that destroy what was acknowledged."""
-OF_A_PROCESS = ("kill", "pause", "starve", "isolate", "reset")
-DESTROYED = ("observations", "observations", "audit", "snapshot")
+LOSSES = ("delete records", "lose end", "make anew", "grow")
+"""Faults after which an operator has to act: they destroy what was acknowledged, or move sites to other partitions."""
+OF_A_PROCESS = ("kill", "pause", "starve", "isolate", "reset", "fill disk", "slow disk")
+DESTROYED = ("observations", "observations", "audit", "snapshot", "control", "private", "account")
+COMPACTED = ("control", "snapshot", "metadata")
+"""What brokers compact as the product sets up its topics."""
+EXPIRING = ("observations", "observations", "private", "account", "quarantine")
+"""What retention deletes as the product sets up its topics, or as an operator may choose."""
+CLOCKS = (-1800, -70, -20, -2, 2, 20, 70, 5400)
+"""Seconds by which a clock is set. A broker's clock that is set back further than the windows lie in the past makes
+messages ones of the future, which the engine must refuse.
+"""
 MOMENTS = {
     "wire": ("EndTxn", "EndTxn", "InitProducerId", "AddPartitionsToTxn", "Produce", "JoinGroup", "SyncGroup", "Offset"),
     "port": ("opening", "records", "snapshot", "commit", "answer"),
@@ -80,7 +90,7 @@ def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
 
 def _share(kind: str) -> float:
     """Return in how many of the schedules a kind of fault occurs: what is aimed finds most."""
-    return 0.02 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
+    return 0.015 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
 
 
 def _target(chance: random.Random, kind: str, level: str) -> str:
@@ -90,14 +100,23 @@ def _target(chance: random.Random, kind: str, level: str) -> str:
     partition = str(chance.randrange(occupancy.PARTITIONS))
     if kind in LOSSES:
         return chance.choice(DESTROYED)
+    if kind == "set clock":
+        return f"{chance.choice((process, broker))} {chance.choice(CLOCKS):+}"
     if kind.endswith(AIMED):
         moment = f"{process} {chance.choice(MOMENTS[level])}"
         return moment if level == "port" else f"{moment} {chance.choice(('before', 'after'))}"
     targets = {
         "kill broker": broker, "hang broker": broker, "cut": f"{process} {broker}", "move": partition,
         "foreign transaction": partition, "change policy": chance.choice(WORKERS), "stop": chance.choice(WORKERS),
+        "compact": chance.choice(COMPACTED), "expire": chance.choice(EXPIRING),
     }  # fmt: skip
     return targets.get(kind, process if kind in OF_A_PROCESS else "cluster")
+
+
+def clock_of(target: str) -> tuple[str, float]:
+    """Return whose clock an event sets, and by how many seconds."""
+    name, _, seconds = target.partition(" ")
+    return name, float(seconds)
 
 
 @dataclass
