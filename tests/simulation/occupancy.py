@@ -32,7 +32,7 @@ from connectors.storage.kafka.writers import EngineTopics
 from connectors.storage.retirement import retire
 from connectors.storage.site_metadata import site_metadata
 from stream.encoding import decode_message, encode_message
-from stream.engine.cluster_state import refuse_superseded
+from stream.engine.cluster_state import refuse_other_counts, refuse_superseded
 from stream.engine.key_rotation import EndedLedger, refuse_other_key, refuse_retired, take_over
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import Output
@@ -42,7 +42,7 @@ from stream.pipeline import Options
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
-from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, private_topic, rfc3339
 from tests.simulation import processes
 
 PARTITIONS = 2
@@ -173,8 +173,9 @@ async def ingest(bootstrap: str, feed: Feed, key_file: Path) -> int:
     leases = SourceLeases(bootstrap, [(site, SOURCE) for site in SITES])
     renewing: asyncio.Task[None] | None = None
     try:
+        control = await checked(bootstrap)
         await sink.start()
-        await leases.start(PARTITIONS, session=1)
+        await leases.start(control.partitions or 0, session=1)
         renewing = asyncio.create_task(leases.renew())
         while feed.waiting:
             if renewing.done():
@@ -219,6 +220,8 @@ async def worker(
 
     async def engine(partition: int) -> PartitionEngine:
         await hold()
+        if partition >= partitions:
+            refuse_other_counts(control, {OBSERVATIONS: partition + 1})
         state = await read(bootstrap)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
         refuse_superseded(state, policy, MECHANISMS)
@@ -243,8 +246,10 @@ async def worker(
 
 
 async def retire_key(bootstrap: str, old: Path, new: Path) -> int:
-    """End the ledger of a key, as ``tacet key retire`` does; return the exit code."""
+    """End the ledger of a key, as ``tacet key create`` and ``tacet key retire`` do; return the exit code."""
     try:
+        if not new.exists():
+            create_key(new)
         await retire(ClusterLedger(bootstrap), new, old)
     except UsageError as error:
         return _stopped("key retire", error, 2)

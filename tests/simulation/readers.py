@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,12 +128,13 @@ class ServiceFiles:
         self._open.append(history)
 
     def count(self) -> int:
-        """Return how many records the open index holds."""
+        """Return how many records the open index holds; 0 if none is open."""
         if not self._open:
             return 0
-        with self._open[-1]._index.reading() as cursor:
+        with suppress(TacetError), self._open[-1]._index.reading() as cursor:
             ((count,),) = cursor.execute("SELECT count(*) FROM record").fetchall()
-        return int(count)
+            return int(count)
+        return 0
 
     def close(self) -> None:
         """Close every database."""

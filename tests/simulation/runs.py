@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import signal
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ import orjson
 
 from stream.engine.snapshot import chains, open_snapshot
 from stream.records import DAY
-from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, SNAPSHOT
+from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.simulation import occupancy, port, readers
 from tests.simulation.checker import Record, Topics, forked, misindexed, misread, problems
 from tests.simulation.kafka_brokers import Cluster
@@ -28,16 +29,18 @@ from tests.simulation.processes import Globals, Process, World, guarded
 from tests.simulation.schedules import (
     AIMED,
     BROKERS,
-    OF_A_PROCESS,
+    COMPACTED,
     OPERATOR,
     PACE,
     READERS,
+    STARTS,
     WINDOWS,
     WORKERS,
     Event,
     Kept,
     Outcome,
     Schedule,
+    clock_of,
     draw,
 )
 
@@ -60,10 +63,19 @@ WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 AWAY = "no Kafka broker answers"
 """What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
 (PRIVATE,) = occupancy.PRIVATE
-DESTROYABLE = {"observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT, "private": PRIVATE}
-"""By name in a schedule, the topics that may lose records."""
+APART = "clock: must agree with the broker's"
+FULL = "No space left on device"
+CLOCKS_APART = 30
+"""Seconds by which one clock may be wrong: two of them together are no minute apart, from which on an ingest ends."""
+SLOW_DISK = 4.0
+"""Seconds that a sync of a slow disk takes."""
 LOST_BATCHES = 6
 """How many batches of each partition are lost with its last records."""
+_TOPICS = {
+    "observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT, "control": CONTROL, "metadata": METADATA,
+    "private": occupancy.PRIVATE[0], "account": LEAKAGE, "quarantine": QUARANTINE,
+}  # fmt: skip
+"""By the names that events have for them."""
 End = Callable[[], None]
 
 
@@ -94,6 +106,8 @@ class _Run(ABC):
         """Faults that wait for a moment."""
         self._restarted = {1}
         """Exit codes after which a program is started again."""
+        self._machines: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        """By process, what is the matter with its machine: attributes that a process started there has."""
 
     # --- processes ------------------------------------------------------------------------------------
 
@@ -104,6 +118,8 @@ class _Run(ABC):
     def _start(self, name: str) -> None:
         process = self.processes[name] = Process(self.world, name, self.own_globals)
         process.ended = lambda: self._ended(process)
+        for attribute, value in self._machines[name].items():
+            setattr(process, attribute, value)
         process.start(lambda: self._program(name))
 
     def _ended(self, process: Process) -> None:
@@ -122,7 +138,8 @@ class _Run(ABC):
     # --- faults ---------------------------------------------------------------------------------------
 
     def _begin(self, event: Event) -> None:
-        if event.kind in OF_A_PROCESS and event.target not in self.processes:
+        name = event.target.partition(" ")[0]
+        if name in READERS and name not in self.processes and not event.kind.endswith((*STARTS.values(), AIMED)):
             return  # it has not started
         self.world.log("fault", str(event))
         if event.kind.endswith(AIMED):
@@ -172,6 +189,18 @@ class _Run(ABC):
         process.slowness = STARVED
         return lambda: setattr(process, "slowness", 1.0)
 
+    def _afflict(self, target: str, attribute: str, value: float, mended: float) -> End:
+        """Change something of a machine, for whatever process runs there."""
+        machine = self._machines[target]
+        machine[attribute] = value
+        setattr(self.processes[target], attribute, value)
+
+        def mend() -> None:
+            machine[attribute] = mended
+            setattr(self.processes[target], attribute, mended)
+
+        return mend
+
     # --- the run --------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -213,6 +242,7 @@ class _Run(ABC):
         """Return what must be visible."""
         return occupancy.expected(sent, self.key, begun)
 
+    @abstractmethod
     def _close(self) -> None:
         """Close what a killed process has left open."""
 
@@ -282,6 +312,8 @@ class WireRun(_Run):
         """Whether workers are started under the other policy."""
         self._lost: dict[str, list[Sequence[Record]]] = {}
         """By topic of which acknowledged records were destroyed, what it held before."""
+        self._grown = False
+        """Whether a topic has more partitions than the cluster."""
         self._accept_loss = False
         """Whether workers are started with the consent that one of them has asked for."""
         self._cut_by: Counter[tuple[str, str]] = Counter()
@@ -309,8 +341,21 @@ class WireRun(_Run):
             return readers.service(self.cluster.bootstrap, self._service_files)
         policy = occupancy.CHANGED if self._changed else occupancy.POLICY
         return occupancy.worker(
-            self.cluster.bootstrap, self._keys[-1], policy, accept_policy=self._changed, accept_loss=self._accept_loss
+            self.cluster.bootstrap,
+            self._key_of(name),
+            policy,
+            accept_policy=self._changed,
+            accept_loss=self._accept_loss,
         )
+
+    def _distribute_key(self) -> None:
+        for name in WORKERS:
+            copyfile(self._keys[-1], self._key_of(name))
+            self._key_of(name).chmod(0o600)
+
+    def _key_of(self, name: str) -> Path:
+        """Return the key file on a worker's machine."""
+        return self._keys[-1].with_name(f"{self._keys[-1].name}-{name}")
 
     def _ended(self, process: Process) -> None:
         end = self._end_of(process)
@@ -320,7 +365,7 @@ class WireRun(_Run):
         if process.name in READERS and PRIVATE in self._lost and PRIVATE in end:
             self._begin_anew(process.name)
             end = ""
-        if self._lost and self._waits_for_operator(process.name):
+        if self._is_operators and self._waits_for_operator(process.name):
             return
         if self._lost and ACCEPT in end:
             self._accept_loss = True
@@ -341,8 +386,22 @@ class WireRun(_Run):
 
     def _may_end(self, name: str, end: str) -> bool:
         """Return whether a program may end by itself for this reason."""
+        apart = any(
+            event.kind == "set clock" and abs(clock_of(event.target)[1]) > CLOCKS_APART for event in self.events
+        )
         other = self._changed or len(self._keys) > 1  # policy or key
-        return AWAY in end or (other and "UsageError" in end) or (bool(self._lost) and name == "ingest")
+        return (
+            AWAY in end
+            or (other and "UsageError" in end)
+            or (bool(self._lost) and name == "ingest")
+            or (apart and name == "ingest" and APART in end)
+            or (FULL in end and any(event.kind == "fill disk" for event in self.events))
+        )
+
+    @property
+    def _is_operators(self) -> bool:
+        """Whether an operator may have to act."""
+        return bool(self._lost) or self._grown
 
     def _end_of(self, process: Process) -> str:
         """Return why a worker says that it has stopped; nothing if it has not said so."""
@@ -352,18 +411,22 @@ class WireRun(_Run):
         return next((reason for _, found, reason in said if found), "")
 
     def _complete(self) -> bool:
-        if self._lost and all(map(self._waits_for_operator, WORKERS)):
+        waiting = [name for name in ("ingest", *WORKERS) if self._waits_for_operator(name)]
+        if self._is_operators and ("ingest" in waiting or set(WORKERS) <= set(waiting)):
             return not self._unread()
         return super()._complete() and not self._retiring and self._key_day_is_over() and not self._unread()
 
     def _key_day_is_over(self) -> bool:
         """Return whether the day before this one has no key any more; files of keys are read as JSON."""
-        stored = json.loads(self._keys[-1].read_bytes())
-        return bool(self._lost) or min(stored[name]["day"] for name in ("noise", "data")) > occupancy.BEGIN // DAY
+        if self._retiring:
+            return False
+        stored = [json.loads(self._key_of(name).read_bytes()) for name in WORKERS]
+        days = [each[name]["day"] for each in stored for name in ("noise", "data")]
+        return self._is_operators or min(days) > occupancy.BEGIN // DAY
 
     def _unread(self) -> list[str]:
         """Return which readers have not got every visible record."""
-        due = self._visible(PRIVATE)
+        due = sum(record.committed for each in self.cluster.topics[PRIVATE] for record in each.records())
         got = {"subscriber": self._reading.given, "service": self._service_files.count}
         return [name for name in READERS if name in self.processes and got[name]() != due]
 
@@ -381,11 +444,15 @@ class WireRun(_Run):
     def _judged(
         self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
     ) -> list[str]:
-        """After a loss, nothing may come out with other bytes than what was ever there."""
-        found = [*self._misread(logs), *self._kept_secrets()]
+        """After a loss, nothing may come out with other bytes than what was ever there.
+
+        Where an operator has to act first, something may be missing.
+        """
+        also = [*self._misread(), *self._kept_secrets()]
         if not self._lost:
-            return [*super()._judged(logs, expected), *found]
-        return [*forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS), *found]
+            found = super()._judged(logs, expected)
+            return [*(each for each in found if not (self._grown and each.startswith("missing"))), *also]
+        return [*forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS), *also]
 
     def _expected(self, sent: Mapping[int, occupancy.Log], begun: occupancy.Begun) -> dict[str, list[bytes]]:
         after = {number: self._succession(number) for number in sent} if len(self._keys) > 1 else None
@@ -394,26 +461,26 @@ class WireRun(_Run):
     def _succession(self, number: int) -> occupancy.Succession:
         """Return where the retired key's ledger ends on a partition, by the log."""
         former = json.loads(self.key.read_bytes())["ledger"]
-        snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].records() if each.committed)
+        snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].history() if each.committed)
         states = [(open_snapshot(value)[0], value) for value in snapshots if value]
         key = states[0][0]["key"]
-        (last, state), (first, _) = [each for each in states if each[0]["key"] == key][-1], next(
-            each for each in states if each[0]["key"] != key
-        )
-        audit = (each.value for each in self.cluster.topics[AUDIT][number].records() if each.committed)
+        last, state = [each for each in states if each[0]["key"] == key][-1]
+        first, _ = next(each for each in states if each[0]["key"] != key)
+        audit = (each.value for each in self.cluster.topics[AUDIT][number].history() if each.committed)
         entries = Counter(
             entry["site"] for value in audit if value and (entry := orjson.loads(value))["ledger"] == former
         )
         known = {site: count for site, (count, _) in chains(state).items()}
         return occupancy.Succession(self._keys[-1], last["next"], known, entries, first["next"])
 
-    def _misread(self, logs: Mapping[str, Sequence[Sequence[Record]]]) -> list[str]:
+    def _misread(self) -> list[str]:
         """Return what readers have got that they should not, or not got that they should."""
         found: list[str] = []
+        log = [list(each.records()) for each in self.cluster.topics[PRIVATE]]
         if "subscriber" in self.processes:
-            found += misread(self._reading.lives, logs[PRIVATE], resumes=self._reading.cursor is not None)
+            found += misread(self._reading.lives, log, resumes=self._reading.cursor is not None)
         if "service" in self.processes:
-            found += misindexed(self._service_files.records(), [logs[PRIVATE]])
+            found += misindexed(self._service_files.records(), [log])
         return found
 
     def _prepare(self) -> None:
@@ -425,7 +492,10 @@ class WireRun(_Run):
 
         operator.start(prepare)
         self.world.run(lambda: operator.exit_code is not None, 60.0)
-        assert operator.exit_code == 0, operator.failure
+        if operator.exit_code != 0:
+            self.faults.append(f"preparing: topics are not created within a minute: {operator.failure!r}")
+            operator.kill()
+        self._distribute_key()
         for name in ("ingest", *WORKERS):
             self._start(name)
 
@@ -436,26 +506,23 @@ class WireRun(_Run):
         self._service_files.close()
 
     def _visible(self, topic: str) -> int:
-        return sum(record.committed for each in self.cluster.topics[topic] for record in each.records())
+        shown = [*self._lost.get(topic, []), *(each.history() for each in self.cluster.topics[topic])]
+        return len({record.value for records in shown for record in records if record.committed})
 
     def _left(self) -> int:
         if len(self._keys) > 1:  # windows that the former key had begun are not released
             last = occupancy.rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
-            records = (record for part in self.cluster.topics[PRIVATE] for record in part.records())
+            records = (record for part in self.cluster.topics[PRIVATE] for record in part.history())
             ends = {record.value for record in records if record.committed and last == _end(record)}
             return len(occupancy.SITES) - len(ends)
-        if PRIVATE not in self._lost:
-            return super()._left()
-        lost = {record.value for part in self._lost[PRIVATE] for record in part if record.committed}
-        there = {record.value for part in self.cluster.topics[PRIVATE] for record in part.records()}
-        return super()._left() - len(lost - there)
+        return super()._left()
 
     def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
-        return {topic: [list(each.records()) for each in self.cluster.topics[topic]] for topic in RESULTS}
+        return {topic: [each.history() for each in self.cluster.topics[topic]] for topic in RESULTS}
 
     def _input(self) -> Mapping[int, occupancy.Log]:
         return {
-            each.number: [(one.offset, one.key, one.value or b"", one.timestamp * 1000) for one in each.records()]
+            each.number: [(one.offset, one.key, one.value or b"", one.timestamp * 1000) for one in each.history()]
             for each in self.cluster.topics[OBSERVATIONS]
         }
 
@@ -502,11 +569,54 @@ class WireRun(_Run):
     def _foreign_transaction(self, target: str) -> End:
         return self.cluster.hold_open(OBSERVATIONS, int(target))
 
+    def _compact(self, target: str) -> End:
+        """Let the log cleaner run; a topic that must keep every record loses some of them."""
+        topic = _TOPICS[target] if target in COMPACTED else self._destroy(target)
+        for partition in self.cluster.topics[topic]:
+            before = len(partition.removed)
+            partition.compact()
+            self.world.log("cluster", f"{topic}-{partition.number} loses {len(partition.removed) - before} records")
+        return _nothing
+
+    def _expire(self, target: str) -> End:
+        """Let old segments expire, as settings allow it: of observations, those that the last state covers."""
+        topic = _TOPICS[target]
+        for partition in self.cluster.topics[topic]:
+            end = partition.high_watermark
+            if topic == OBSERVATIONS:
+                states = [each.value for each in self.cluster.topics[SNAPSHOT][partition.number].records()
+                          if each.committed and each.value]  # fmt: skip
+                end = open_snapshot(states[-1])[0]["next"] if states else 0
+            partition.delete_before(end - self.world.random.choice((0, 0, 1, 10)))
+            self.world.log("cluster", f"{topic}-{partition.number} begins at {partition.start}")
+        return _nothing
+
+    def _set_clock(self, target: str) -> End:
+        """Set the clock of a machine; it is set right again afterwards."""
+        name, seconds = clock_of(target)
+        if name in self.processes:
+            return self._afflict(name, "clock_offset", seconds, 0.0)
+        broker = self.cluster.named(name)
+        broker.clock_offset = seconds
+        return lambda: setattr(broker, "clock_offset", 0.0)
+
+    def _fill_disk(self, target: str) -> End:
+        return self._afflict(target, "full_disk", True, False)
+
+    def _slow_disk(self, target: str) -> End:
+        return self._afflict(target, "slow_disk", SLOW_DISK, 0.0)
+
+    def _grow(self, target: str) -> End:
+        """Give a topic a partition more; nobody can take it away again."""
+        self._restarted, self._grown = {0, 1, 2}, True
+        self.cluster.grow(_TOPICS[target])
+        return _nothing
+
     def _destroy(self, name: str) -> str:
         """Remember what a topic holds of which something is about to be destroyed."""
-        topic = DESTROYABLE[name]
+        topic = _TOPICS[name]
         self._restarted = {0, 1, 2}
-        self._lost.setdefault(topic, []).extend(list(each.records()) for each in self.cluster.topics[topic])
+        self._lost.setdefault(topic, []).extend(each.history() for each in self.cluster.topics[topic])
         return topic
 
     def _delete_records(self, target: str) -> End:
@@ -545,10 +655,10 @@ class WireRun(_Run):
 
         A paused worker is taken for dead, and wakes while others work with the other key.
         """
-        if len(self._keys) > 1 or self._lost:
+        if len(self._keys) > 1 or self._is_operators:
             return _nothing
         self._retiring, self._restarted = True, {0, 1, 2}
-        self._keys.append(self.key.with_name("later key"))
+        self._keys.append(self.key.with_name("later"))
         there = [self.processes[name] for name in ("ingest", *WORKERS)]
         for process in (each for each in there if not each.paused):
             self._told.append(process)
@@ -558,7 +668,6 @@ class WireRun(_Run):
             if any(process.alive and not process.paused for process in there):
                 self.world.after(0.5, look)
                 return
-            occupancy.create_key(self._keys[-1])
             self._start(OPERATOR)
 
         look()
@@ -572,12 +681,13 @@ class WireRun(_Run):
             self.world.after(1.0, lambda: self._start(OPERATOR))
         else:
             self._retiring = False
+            self._distribute_key()
             for name in ("ingest", *WORKERS, FORMER):
                 if name not in self.processes or not self.processes[name].alive:
                     self._start(name)
 
     def _restart(self, process: Process) -> None:
-        if not self._retiring:
+        if not self._retiring or process.name in READERS:
             super()._restart(process)
 
     def _change_policy(self, target: str) -> End:
@@ -656,6 +766,9 @@ class PortRun(_Run):
 
     def _sent(self) -> bool:
         return not self._waiting
+
+    def _close(self) -> None:
+        """Nothing is open."""
 
     def _visible(self, topic: str) -> int:
         return sum(

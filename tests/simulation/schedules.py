@@ -44,7 +44,9 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
         "reset": (0.0, 0.0), "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
         "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0), "foreign transaction": (0.5, 20.0),
         "kill at": (0.1, 4.0), "pause at": (0.5, 14.0), "lose at": (0.0, 0.0),
-        "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0),
+        "compact": (0.0, 0.0), "expire": (0.0, 0.0), "set clock": (0.5, 20.0),
+        "fill disk": (0.5, 14.0), "slow disk": (0.5, 14.0),
+        "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0), "grow": (0.0, 0.0),
         "subscribe": (0.0, 0.0), "serve": (0.0, 0.0), "retire key": (0.0, 16.0),
     },
     "port": {
@@ -56,20 +58,33 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 """By level, the kinds of faults, and how long they may last in seconds. Those "at" wait for a moment."""
 AIMED = " at"
-LOSSES = ("delete records", "lose end", "make anew")
-"""Faults that destroy what was acknowledged."""
-OF_A_PROCESS = ("kill", "pause", "starve", "isolate", "reset")
-DESTROYED = ("observations", "observations", "audit", "snapshot")
+LOSSES = ("delete records", "lose end", "make anew", "grow")
+"""Faults after which an operator has to act: they destroy what was acknowledged, or move sites to other partitions."""
+OF_A_PROCESS = ("kill", "pause", "starve", "isolate", "reset", "fill disk", "slow disk")
+DESTROYED = ("observations", "observations", "audit", "snapshot", "control", "private", "account")
+COMPACTED = ("control", "snapshot", "metadata")
+"""What brokers compact as the product sets up its topics."""
+EXPIRING = ("observations", "observations", "private", "account", "quarantine")
+"""What retention deletes as the product sets up its topics, or as an operator may choose."""
+CLOCKS = (-1800, -70, -20, -2, 2, 20, 70, 5400)
+"""Seconds by which a clock is set. A broker's clock that is set back further than the windows lie in the past makes
+messages ones of the future, which the engine must refuse.
+"""
 STARTS = {"subscriber": "subscribe", "service": "serve"}
 """What starts each reader; it happens once in a schedule."""
 READ = 0.25
 """The share of the schedules in which a reader runs."""
+ALLOWED = ("delete records", "grow", "expire")
+"""What is not done to the private topic while it is read: who reads it later, rightly misses something, or is refused.
+"""
 MOMENTS = {
     "wire": ("EndTxn", "EndTxn", "InitProducerId", "AddPartitionsToTxn", "Produce", "JoinGroup", "SyncGroup", "Offset"),
     "port": ("opening", "records", "snapshot", "commit", "answer"),
     "reader": ("Fetch", "Fetch", "Metadata", "Offset"),
 }
-"""By level, the moments at which processes are vulnerable: requests on the wire, steps of a commit at the port; ``reader``: of those who read released records."""
+"""By level, the moments at which processes are vulnerable: requests on the wire, steps of a commit at the port;
+``reader``: requests of those who read released records.
+"""
 
 
 def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
@@ -94,7 +109,7 @@ def _share(kind: str) -> float:
         return 0.0
     if kind == "retire key":
         return 0.06
-    return 0.02 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
+    return 0.015 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
 
 
 def _start(chance: random.Random, reader: str) -> Event:
@@ -109,16 +124,25 @@ def _target(chance: random.Random, kind: str, level: str, readers: Sequence[str]
     process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest", *readers, *readers])
     partition = str(chance.randrange(occupancy.PARTITIONS))
     if kind in LOSSES:
-        return chance.choice(DESTROYED if kind == "delete records" else (*DESTROYED, "private"))
+        return chance.choice([name for name in DESTROYED if not (readers and kind in ALLOWED and name == "private")])
+    if kind == "set clock":
+        return f"{chance.choice((process, broker))} {chance.choice(CLOCKS):+}"
     if kind.endswith(AIMED):
         moment = f"{process} {chance.choice(MOMENTS['reader' if process in readers else level])}"
         return moment if level == "port" else f"{moment} {chance.choice(('before', 'after'))}"
     targets = {
         "kill broker": broker, "hang broker": broker, "cut": f"{process} {broker}", "move": partition,
         "foreign transaction": partition, "change policy": chance.choice(WORKERS),
-        "stop": chance.choice([*WORKERS, *readers]), "retire key": OPERATOR,
+        "stop": chance.choice([*WORKERS, *readers]), "retire key": OPERATOR, "compact": chance.choice(COMPACTED),
+        "expire": chance.choice([name for name in EXPIRING if not (readers and name == "private")]),
     }  # fmt: skip
     return targets.get(kind, process if kind in OF_A_PROCESS else "cluster")
+
+
+def clock_of(target: str) -> tuple[str, float]:
+    """Return whose clock an event sets, and by how many seconds."""
+    name, _, seconds = target.partition(" ")
+    return name, float(seconds)
 
 
 @dataclass
