@@ -55,6 +55,8 @@ WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 """What a worker names that cannot go on after a loss, and what it names if an order lets it go on."""
 AWAY = "no Kafka broker answers"
 """What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
+RIVAL, TAKEN = "rival", "another ingest"
+"""The second ingest, and what the one says whose sources belong to another."""
 APART = "clock: must agree with the broker's"
 FULL = "No space left on device"
 CLOCKS_APART = 30
@@ -293,6 +295,8 @@ class WireRun(_Run):
     def _program(self, name: str) -> Coroutine[Any, Any, int]:
         if name == "ingest":
             return occupancy.ingest(self.cluster.bootstrap, self._feed)
+        if name == RIVAL:
+            return occupancy.ingest(self.cluster.bootstrap, occupancy.NOTHING)
         policy = occupancy.CHANGED if self._changed else occupancy.POLICY
         return occupancy.worker(
             self.cluster.bootstrap,
@@ -308,6 +312,10 @@ class WireRun(_Run):
 
     def _ended(self, process: Process) -> None:
         end = self._end_of(process)
+        if process.name == RIVAL:
+            if process.exit_code == 0 and all(event.kind == "second ingest" for event in self.events):
+                self.faults.append("displaced: a second ingest took the sources of one that lives")
+            return
         if self._is_operators and self._waits_for_operator(process.name):
             return
         if self._lost and ACCEPT in end:
@@ -327,6 +335,7 @@ class WireRun(_Run):
             or (self._changed and "UsageError" in end)
             or (bool(self._lost) and name == "ingest")
             or (apart and name == "ingest" and APART in end)
+            or (RIVAL in self.processes and name == "ingest" and TAKEN in end)
             or (FULL in end and any(event.kind == "fill disk" for event in self.events))
         )
 
@@ -476,6 +485,12 @@ class WireRun(_Run):
 
     def _slow_disk(self, target: str) -> End:
         return self._afflict(target, "slow_disk", SLOW_DISK, 0.0)
+
+    def _second_ingest(self, target: str) -> End:
+        """Start another ingest for the same sources; it is refused while the first one lives."""
+        if RIVAL not in self.processes:
+            self._start(RIVAL)
+        return _nothing
 
     def _grow(self, target: str) -> End:
         """Give a topic a partition more; nobody can take it away again."""
