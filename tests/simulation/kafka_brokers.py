@@ -253,6 +253,8 @@ class Cluster:
         """By process, request and side of its handling, a fault for the next such request; it returns whether the
         request, or its answer, is lost with its connection.
         """
+        self._marks: dict[tuple[str, int, int, int], tuple[Partition | None, int, int]] = {}
+        """Marks that not every copy in sync has, by partition, producer and epoch: log, leader's epoch, offset."""
         self._coordinators: dict[str, int] = {}
         self._loaded_at: dict[str, float] = {}
 
@@ -400,14 +402,25 @@ class Cluster:
         self.elect()
 
     def _write_marker(self, at: tuple[str, int], producer: int, epoch: int, commit: bool) -> bool:
+        """Write the mark of a transaction's end; return whether every copy in sync has it.
+
+        The coordinator sends it again until then (``TransactionMarkerRequestCompletionHandler``): a leader that ends
+        before others have copied it takes it along.
+        """
         partition = self.find(*at)
         if partition is None:
             return True  # the topic is gone
         if partition.leader is None or not self.brokers[partition.leader].serves:
             return False
-        partition.mark(producer, epoch, self.now_ms(), self.ahead_ms(partition.leader), commit=commit)
-        self.replicate(partition)
-        return True
+        log, leader_epoch, offset = self._marks.pop((*at, producer, epoch), (None, -1, -1))
+        if log is not partition or leader_epoch != partition.leader_epoch:
+            offset = partition.end
+            partition.mark(producer, epoch, self.now_ms(), self.ahead_ms(partition.leader), commit=commit)
+            self.replicate(partition)
+        if partition.high_watermark > offset:
+            return True
+        self._marks[*at, producer, epoch] = partition, partition.leader_epoch, offset
+        return False
 
     def replicate(self, partition: Partition) -> None:
         """Let the followers copy what the leader has, each after a while."""

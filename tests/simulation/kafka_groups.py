@@ -332,8 +332,8 @@ class Transactions:
         known.state = "PrepareCommit" if commit else "PrepareAbort"
         self._world.after(self._world.random.uniform(0.0005, 0.004), lambda: self._write(known, commit, known.epoch))
 
-    def _write(self, known: Transaction, commit: bool, epoch: int) -> None:
-        """Write the marks, as far as leaders can be reached; the rest later."""
+    def _write(self, known: Transaction, commit: bool, epoch: int, wait: float = 0.002) -> None:
+        """Write the marks, as far as leaders can be reached and copies are made; the rest later."""
         left = {
             partition: None
             for partition in known.partitions
@@ -341,7 +341,7 @@ class Transactions:
         }
         known.partitions = left
         if left:
-            self._world.after(0.1, lambda: self._write(known, commit, epoch))
+            self._world.after(wait, lambda: self._write(known, commit, epoch, min(2 * wait, 0.1)))
         else:
             known.state = "CompleteCommit" if commit else "CompleteAbort"
 

@@ -46,8 +46,8 @@ from connectors.runtime.offload import offload
 from connectors.storage.kafka import connection as access
 from stream.settings import Settings
 
-START = 1_772_452_800
-"""Wall-clock time at which every world begins, in seconds: 2026-03-02T12:00Z."""
+START = 1_772_499_300
+"""Wall-clock time at which every world begins, in seconds: 2026-03-03T00:55Z."""
 COSTS = 1009
 """Number of drawn costs of callbacks; a prime, so that they meet callbacks in ever new ways."""
 ORDINARY_COST = 40e-6

@@ -14,6 +14,9 @@ WINDOWS = 10
 PACE = 2.0
 """Seconds of virtual time between two windows."""
 WORKERS = ("worker-1", "worker-2")
+READERS = ("subscriber", "service")
+OPERATOR = "operator"
+"""Who retires a key."""
 BROKERS = 3
 
 
@@ -45,6 +48,7 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
         "compact": (0.0, 0.0), "expire": (0.0, 0.0), "set clock": (0.5, 20.0),
         "fill disk": (0.5, 14.0), "slow disk": (0.5, 14.0),
         "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0), "grow": (0.0, 0.0),
+        "subscribe": (0.0, 0.0), "serve": (0.0, 0.0), "retire key": (0.0, 16.0),
     },
     "port": {
         "kill": (0.1, 4.0), "stop": (0.5, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0),
@@ -67,11 +71,21 @@ CLOCKS = (-1800, -70, -20, -2, 2, 20, 70, 5400)
 """Seconds by which a clock is set. A broker's clock that is set back further than the windows lie in the past makes
 messages ones of the future, which the engine must refuse.
 """
+STARTS = {"subscriber": "subscribe", "service": "serve"}
+"""What starts each reader; it happens once in a schedule."""
+READ = 0.25
+"""The share of the schedules in which a reader runs."""
+ALLOWED = ("delete records", "grow", "expire")
+"""What is not done to the private topic while it is read: who reads it later, rightly misses something, or is refused.
+"""
 MOMENTS = {
     "wire": ("EndTxn", "EndTxn", "InitProducerId", "AddPartitionsToTxn", "Produce", "JoinGroup", "SyncGroup", "Offset"),
     "port": ("opening", "records", "snapshot", "commit", "answer"),
+    "reader": ("Fetch", "Fetch", "Metadata", "Offset"),
 }
-"""By level, the moments at which processes are vulnerable: requests on the wire, steps of a commit at the port."""
+"""By level, the moments at which processes are vulnerable: requests on the wire, steps of a commit at the port;
+``reader``: requests of those who read released records.
+"""
 
 
 def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
@@ -79,37 +93,49 @@ def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
     chance = random.Random(f"schedule {seed}")
     lengths = LENGTHS[level]
     kinds = [kind for kind in lengths if chance.random() < _share(kind)] or ["kill"]
-    events = []
+    readers = [name for name in READERS if level == "wire" and chance.random() < READ]
+    events = [_start(chance, name) for name in readers]
     for _ in range(chance.randint(1, most)):
         kind = chance.choice(kinds)
         shortest, longest = lengths[kind]
         length = round(shortest + (longest - shortest) * chance.random() ** 2, 3)
         at = round(chance.uniform(0.5, WINDOWS * PACE), 3)
-        events.append(Event(at, kind, _target(chance, kind, level), length))
+        events.append(Event(at, kind, _target(chance, kind, level, readers), length))
     return sorted(events, key=lambda event: event.at)
 
 
 def _share(kind: str) -> float:
     """Return in how many of the schedules a kind of fault occurs: what is aimed finds most."""
+    if kind in STARTS.values():
+        return 0.0
+    if kind == "retire key":
+        return 0.06
     return 0.015 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
 
 
-def _target(chance: random.Random, kind: str, level: str) -> str:
+def _start(chance: random.Random, reader: str) -> Event:
+    """Draw when a reader starts; two of three subscribers have a cursor."""
+    target = chance.choice(("cursor", "cursor", "beginning")) if reader == "subscriber" else reader
+    return Event(round(chance.uniform(0.0, WINDOWS * PACE / 2), 3), STARTS[reader], target, 0.0)
+
+
+def _target(chance: random.Random, kind: str, level: str, readers: Sequence[str]) -> str:
     """Draw what a fault hits."""
     broker = f"broker-{chance.randint(1, BROKERS)}"
-    process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest"])
+    process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest", *readers, *readers])
     partition = str(chance.randrange(occupancy.PARTITIONS))
     if kind in LOSSES:
-        return chance.choice(DESTROYED)
+        return chance.choice([name for name in DESTROYED if not (readers and kind in ALLOWED and name == "private")])
     if kind == "set clock":
         return f"{chance.choice((process, broker))} {chance.choice(CLOCKS):+}"
     if kind.endswith(AIMED):
-        moment = f"{process} {chance.choice(MOMENTS[level])}"
+        moment = f"{process} {chance.choice(MOMENTS['reader' if process in readers else level])}"
         return moment if level == "port" else f"{moment} {chance.choice(('before', 'after'))}"
     targets = {
         "kill broker": broker, "hang broker": broker, "cut": f"{process} {broker}", "move": partition,
-        "foreign transaction": partition, "change policy": chance.choice(WORKERS), "stop": chance.choice(WORKERS),
-        "compact": chance.choice(COMPACTED), "expire": chance.choice(EXPIRING),
+        "foreign transaction": partition, "change policy": chance.choice(WORKERS),
+        "stop": chance.choice([*WORKERS, *readers]), "retire key": OPERATOR, "compact": chance.choice(COMPACTED),
+        "expire": chance.choice([name for name in EXPIRING if not (readers and name == "private")]),
     }  # fmt: skip
     return targets.get(kind, process if kind in OF_A_PROCESS else "cluster")
 
