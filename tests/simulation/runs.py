@@ -20,7 +20,7 @@ import orjson
 
 from stream.engine.snapshot import chains, open_snapshot
 from stream.records import DAY
-from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUARANTINE, SNAPSHOT
+from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUARANTINE, SNAPSHOT, rfc3339
 from tests.simulation import occupancy, port, readers
 from tests.simulation.checker import Record, Topics, forked, misindexed, misread, problems
 from tests.simulation.kafka_brokers import Cluster
@@ -519,7 +519,7 @@ class WireRun(_Run):
 
     def _left(self) -> int:
         if len(self._keys) > 1:  # windows that the former key had begun are not released
-            last = occupancy.rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
+            last = rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
             records = (record for part in self.cluster.topics[PRIVATE] for record in part.history())
             ends = {record.value for record in records if record.committed and last == _end(record)}
             return len(occupancy.SITES) - len(ends)
@@ -685,7 +685,12 @@ class WireRun(_Run):
             self._start(OPERATOR)
 
         look()
-        return lambda: self._kill(OPERATOR) if OPERATOR in self.processes else None
+
+        def interrupt() -> None:
+            if OPERATOR in self.processes:
+                self._kill(OPERATOR)
+
+        return interrupt
 
     def _rotation_ended(self, process: Process, end: str) -> None:
         if process.name == FORMER:
