@@ -160,6 +160,11 @@ class Feed:
         return not self.waiting
 
 
+NOTHING = Feed(0, 0, 0.0)
+"""A feed without messages: whoever sends it only claims the sources, and gives them back."""
+NOTHING.waiting.clear()
+
+
 def _stopped(program: str, failure: Exception, code: int) -> int:
     """Say why a program ends, as the command line does."""
     logging.getLogger("connectors.cli").error("%s stopped: %s: %s", program, type(failure).__name__, failure)

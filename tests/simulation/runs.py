@@ -20,7 +20,7 @@ import orjson
 
 from stream.engine.snapshot import chains, open_snapshot
 from stream.records import DAY
-from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUARANTINE, SNAPSHOT
+from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUARANTINE, SNAPSHOT, rfc3339
 from tests.simulation import occupancy, port, readers
 from tests.simulation.checker import Record, Topics, forked, misindexed, misread, problems
 from tests.simulation.kafka_brokers import Cluster
@@ -30,6 +30,7 @@ from tests.simulation.schedules import (
     AIMED,
     BROKERS,
     COMPACTED,
+    LOSSES,
     OPERATOR,
     PACE,
     READERS,
@@ -65,6 +66,8 @@ AWAY = "no Kafka broker answers"
 (PRIVATE,) = occupancy.PRIVATE
 TOO_EARLY = "told to stop while"
 """What a worker says that is told to stop before its partitions have opened; it ends with 1."""
+RIVAL, TAKEN = "rival", "another ingest"
+"""The second ingest, and what the one says whose sources belong to another."""
 APART = "clock: must agree with the broker's"
 FULL = "No space left on device"
 CLOCKS_APART = 30
@@ -331,16 +334,17 @@ class WireRun(_Run):
         self._service_files = readers.ServiceFiles(folder)
 
     def _program(self, name: str) -> Coroutine[Any, Any, int]:
-        if name == "ingest":
-            return occupancy.ingest(self.cluster.bootstrap, self._feed, self._keys[-1])
-        if name == "subscriber":
-            return readers.subscriber(self.cluster.bootstrap, self._reading)
-        if name == OPERATOR:
-            return occupancy.retire_key(self.cluster.bootstrap, self._keys[-2], self._keys[-1])
-        if name == FORMER:
-            return occupancy.worker(self.cluster.bootstrap, occupancy.copy_of(self._keys[-2]))
-        if name == "service":
-            return readers.service(self.cluster.bootstrap, self._service_files)
+        bootstrap, keys = self.cluster.bootstrap, self._keys
+        programs: dict[str, Callable[[], Coroutine[Any, Any, int]]] = {
+            "ingest": lambda: occupancy.ingest(bootstrap, self._feed, keys[-1]),
+            RIVAL: lambda: occupancy.ingest(bootstrap, occupancy.NOTHING, keys[-1]),
+            "subscriber": lambda: readers.subscriber(bootstrap, self._reading),
+            "service": lambda: readers.service(bootstrap, self._service_files),
+            OPERATOR: lambda: occupancy.retire_key(bootstrap, keys[-2], keys[-1]),
+            FORMER: lambda: occupancy.worker(bootstrap, occupancy.copy_of(keys[-2])),
+        }
+        if name in programs:
+            return programs[name]()
         policy = occupancy.CHANGED if self._changed else occupancy.POLICY
         return occupancy.worker(
             self.cluster.bootstrap,
@@ -361,6 +365,10 @@ class WireRun(_Run):
 
     def _ended(self, process: Process) -> None:
         end = self._end_of(process)
+        if process.name == RIVAL:
+            if process.exit_code == 0 and all(event.kind == "second ingest" for event in self.events):
+                self.faults.append("displaced: a second ingest took the sources of one that lives")
+            return
         if process.name in (OPERATOR, FORMER):
             self._rotation_ended(process, end)
             return
@@ -398,6 +406,7 @@ class WireRun(_Run):
             or (other and "UsageError" in end)
             or (bool(self._lost) and name == "ingest")
             or (apart and name == "ingest" and APART in end)
+            or (RIVAL in self.processes and name == "ingest" and TAKEN in end)
             or (FULL in end and any(event.kind == "fill disk" for event in self.events))
         )
 
@@ -516,7 +525,7 @@ class WireRun(_Run):
         if len(self._keys) == 1 or self._retiring:
             return super()._left()
         # What the former key had begun or not read is not released: the last window, where anything was left to read.
-        last = occupancy.rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
+        last = rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
         records = (record for part in self.cluster.topics[PRIVATE] for record in part.history())
         out = {record.key for record in records if record.committed and last == _end(record)}
         return len(self._awaited() - out)
@@ -617,6 +626,12 @@ class WireRun(_Run):
     def _slow_disk(self, target: str) -> End:
         return self._afflict(target, "slow_disk", SLOW_DISK, 0.0)
 
+    def _second_ingest(self, target: str) -> End:
+        """Start another ingest for the same sources; it is refused while the first one lives."""
+        if RIVAL not in self.processes:
+            self._start(RIVAL)
+        return _nothing
+
     def _grow(self, target: str) -> End:
         """Give a topic a partition more; nobody can take it away again."""
         self._restarted, self._grown = {0, 1, 2}, True
@@ -666,7 +681,7 @@ class WireRun(_Run):
 
         A paused worker is taken for dead, and wakes while others work with the other key.
         """
-        if len(self._keys) > 1 or self._is_operators:
+        if len(self._keys) > 1 or any(event.kind in LOSSES for event in self.events):
             return _nothing
         self._retiring, self._restarted = True, {0, 1, 2}
         self._keys.append(self.key.with_name("later"))
@@ -682,7 +697,12 @@ class WireRun(_Run):
             self._start(OPERATOR)
 
         look()
-        return lambda: self._kill(OPERATOR) if OPERATOR in self.processes else None
+
+        def interrupt() -> None:
+            if OPERATOR in self.processes:
+                self._kill(OPERATOR)
+
+        return interrupt
 
     def _rotation_ended(self, process: Process, end: str) -> None:
         if process.name == FORMER:

@@ -43,6 +43,7 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
         "kill broker": (0.2, 14.0), "hang broker": (0.2, 16.0), "cut": (0.1, 12.0), "isolate": (0.1, 12.0),
         "reset": (0.0, 0.0), "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
         "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0), "foreign transaction": (0.5, 20.0),
+        "second ingest": (0.0, 0.0),
         "kill at": (0.1, 4.0), "pause at": (0.5, 14.0), "lose at": (0.0, 0.0),
         "compact": (0.0, 0.0), "expire": (0.0, 0.0), "set clock": (0.5, 20.0),
         "fill disk": (0.5, 14.0), "slow disk": (0.5, 14.0),

@@ -81,7 +81,7 @@ class Index:
             if path is not None and not path.exists():
                 _create(path)
             self._db = duckdb.connect(":memory:" if path is None else str(path), config=own)
-            self._files = () if path is None else (path, path.with_name(f"{path.name}.wal"))
+            self._files: tuple[Path, ...] = () if path is None else (path, path.with_name(f"{path.name}.wal"))
             self._named: list[int] = []
             self._keep_files()
             self._writing, self._counting = threading.Lock(), threading.Condition()
