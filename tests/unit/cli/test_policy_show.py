@@ -87,6 +87,7 @@ def test_a_policy_of_whole_days_says_where_the_price_of_a_change_is_printed(tmp_
     assert "Moving it elsewhere" not in text
     assert "what it costs to change any part of them is in a column of its own." in text
     assert "any part of" in text
+    assert "by at most a factor exp(epsilon), and by delta where noise is gaussian. For whole days" in text
 
 
 def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path: Path) -> None:
