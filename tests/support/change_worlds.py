@@ -2,8 +2,8 @@
 
 ``sums`` leads messages through the product: connector, sensing, and the sums of changes that noise is added to. The
 ``Reference`` computes the same sums from ``docs/privacy.md`` and ``docs/sources.md`` with code of its own: presence,
-logins, visits, changes, weights. ``squared`` is how far two worlds are apart, in the units of the noise; ``shift`` is how far a
-printed (epsilon, delta) lets them be.
+logins, visits, changes, weights. ``squared`` is how far two worlds are apart, in the units of the noise; ``shift`` is
+how far a printed (epsilon, delta) lets them be.
 
     symbol    here         meaning
     x(t)      counted      the node at which a device counts at a tick; at most V visits a level
