@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from stream.accounting.account import Account
+from stream.mechanisms.changes import filter as noise_filter
 from stream.mechanisms.changes.factor import factor_of
 from stream.mechanisms.changes.sensitivity import SEVERAL, squared_sensitivity
 from stream.records import LevelCounts, Micros, PrivacyDay
@@ -71,8 +72,9 @@ def scenario(day_starts: str, date: str) -> tuple[Scenario, list[Policy]]:
 
 @pytest.fixture
 def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
-    """Without the account, which is told of charges only and takes half of the time."""
+    """Without the account and the filter's learning: they see charges and noisy values only, and take most of the time."""
     monkeypatch.setattr(Account, "step", lambda _, state, item: (state, []))
+    monkeypatch.setattr(noise_filter, "learn", lambda _law, usual, _prior, _noisy: (usual, None))
     return Ear(monkeypatch)
 
 
