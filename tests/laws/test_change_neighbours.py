@@ -72,7 +72,7 @@ def scenario(day_starts: str, date: str) -> tuple[Scenario, list[Policy]]:
 
 @pytest.fixture
 def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
-    """Without the account and the filter's learning: they see charges and noisy values only, and take most of the time."""
+    """Without the account and what the filter learns: they see charges and noisy values only, and take long."""
     monkeypatch.setattr(Account, "step", lambda _, state, item: (state, []))
     monkeypatch.setattr(noise_filter, "learn", lambda _law, usual, _prior, _noisy: (usual, None))
     return Ear(monkeypatch)
