@@ -270,9 +270,9 @@ def bootstrap(settings: Settings, given: str | None) -> str:
 
     From then on the process waits for brokers according to the settings.
     """
-    from connectors.storage.kafka.aiokafka_client import BROKERS  # noqa: PLC0415 - loads a client of Kafka
+    from connectors.storage.kafka.aiokafka_client import BROKER_HEALTH  # noqa: PLC0415 - loads a client of Kafka
 
-    BROKERS.set_session_timeout(settings.session_timeout)
+    BROKER_HEALTH.set_session_timeout(settings.session_timeout)
     servers = given or settings.kafka
     if not servers:
         msg = "--kafka: must be given, or TACET_KAFKA set"
