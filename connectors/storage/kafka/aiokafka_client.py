@@ -1,8 +1,8 @@
 """aiokafka's client, changed so that a process waits only once for a broker that hangs.
 
 A broker hangs if its connections stay open and it answers nothing. All clients of this process share what one of them
-finds out (``BROKER_HEALTH``): every open connection to that broker is cut, and until it answers again the clients treat it
-like a broker that refuses connections.
+finds out (``BROKER_HEALTH``): every open connection to that broker is cut, and until it answers again the clients treat
+it like a broker that refuses connections.
 
 A request without an answer is no proof. A healthy leader delays an answer until its followers have the record. So when
 a request waits for long, the client probes the broker over a connection of its own. How long a request may wait before
