@@ -24,6 +24,7 @@ from stream.lab.simulator.visits import (
     addresses,
     moving_visits,
     population,
+    static_visits,
 )
 from stream.records import MINUTE, SECOND
 
@@ -65,6 +66,14 @@ def test_few_attendees_come_when_there_are_no_classes() -> None:
     finals, term = (calendar(date(2018, month, day), 5, LONDON) for month, day in ((3, 19), (2, 5)))
     held, quiet = (len(moving_visits(DeviceClass.ATTENDEE, people, days, rng()).device) for days in (term, finals))
     assert 0.1 < quiet / held < 0.2, "0.18 of those who come to classes, on days with 0.8 of the people"
+
+
+def test_a_static_device_is_in_one_zone_from_the_first_instant_to_the_last() -> None:
+    people = population({DeviceClass.STATIC: 5, DeviceClass.RESIDENT: 5}, PLACE, rng())
+    visits = static_visits(people, WEEK)
+    assert visits.device.tolist() == people.members(DeviceClass.STATIC).tolist()
+    assert set(visits.start.tolist()) == {WEEK.start}
+    assert set(visits.end.tolist()) == {WEEK.end}
 
 
 # --- offices --------------------------------------------------------------------------------------------
