@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def test_status_is_a_table_for_people(world: World, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ago", "text"), [(90.4, "90 s"), (2 * 86_400 - 1, "172,799 s"), (3 * 86_400, "3 days")])
 def test_how_far_a_site_is_behind(monkeypatch: pytest.MonkeyPatch, ago: float, text: str) -> None:
     watermark = "2026-03-02T10:00:00Z"
-    monkeypatch.setattr(status_verb.time, "time", lambda: parse_time(watermark) / 1e6 + ago)
+    monkeypatch.setattr("connectors.cli.status.time.time", lambda: parse_time(watermark) / 1e6 + ago)
     assert status_verb._behind(watermark) == text
     assert status_verb._behind(None) == "-"
 
@@ -101,10 +102,12 @@ def test_a_released_recording_is_repeated_at_no_cost_into_a_file_of_its_owner(wo
 
 
 def test_the_price_of_late_releases_is_said_with_its_day() -> None:
-    price = BackfillCost("east", "occupancy", "public", 1_200, 120 * 10**9, 24 * 10**9)
+    price = BackfillCost("east", "occupancy", "public", 1_200, Fraction(120), Fraction(24))
     line = cost_line(price)
-    assert line.startswith("east: release occupancy will charge public at most ")
-    assert "for 1,200 records" in line
+    assert line == (
+        "east: release occupancy will charge public at most 120 epsilon for 1,200 records, and at most 24 epsilon on "
+        "one UTC day"
+    )
 
 
 def test_replay_counts_rows_windows_and_denials(world: World, tmp_path: Path) -> None:

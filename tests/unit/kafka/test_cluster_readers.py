@@ -16,7 +16,7 @@ import pytest
 from connectors.operations.audit import kafka_bundle
 from connectors.operations.audit.kafka_bundle import cluster_bundle
 from connectors.storage.kafka import heads, key_rotation, metadata, republication
-from connectors.storage.kafka.client import NotAllowedError
+from connectors.storage.kafka.client import NotAllowedError, partition_of
 from connectors.storage.kafka.heads import HeadsTopic
 from connectors.storage.kafka.topic_readers import Record
 from connectors.storage.site_metadata import SiteMetadata
@@ -226,7 +226,7 @@ async def test_metadata_is_written_where_it_differs_from_the_newest(
     await metadata.publish(BROKER, {"east": zone_names("east", "now"), "west": zone_names("west", "new")})
     [(topic, value, place)] = producer.sent
     assert (topic, orjson.loads(value)["name"], place["key"]) == (METADATA, "new", b"west")
-    assert place["partition"] == metadata.partition_of("west", 2)
+    assert place["partition"] == partition_of("west", 2)
 
 
 async def test_a_cluster_without_the_topic_gets_nothing(monkeypatch: pytest.MonkeyPatch, producer: Producer) -> None:
@@ -264,7 +264,7 @@ async def test_records_are_put_back_under_their_key_time_and_partition(
     await republication.put_back(BROKER, [lost])
     [(topic, value, place)] = producer.sent
     assert (topic, value, place["key"], place["timestamp_ms"]) == (lost.topic, b"{}", b"east", lost.timestamp_ms)
-    assert place["partition"] == republication.partition_of("east", 3)
+    assert place["partition"] == partition_of("east", 3)
     assert producer.closed
 
 

@@ -95,4 +95,5 @@ def test_programs_without_an_event_loop_get_the_same_metadata(monkeypatch: pytes
         return {"hall": home}
 
     monkeypatch.setattr(subscriber, "read_metadata", read_metadata)
-    assert sites(store=Path("s")) == {"hall": {"store": Path("s")}}
+    found: dict[str, Any] = {**sites(store=Path("s"))}
+    assert found == {"hall": {"store": Path("s")}}
