@@ -64,7 +64,8 @@ def test_every_node_has_the_noise_of_the_zones_that_it_is_a_sum_of(of: Subscript
     for node, variance in (("floor:1", 2 * one), ("building", 2 * one + two)):
         law = noise[node]
         assert law is not None
-        assert (law.kind, law.deviation) == ("gaussian", pytest.approx(sqrt(variance)))
+        assert law.kind == "gaussian"
+        assert law.deviation == pytest.approx(sqrt(variance))
     own = from_records([record(levels_noise_scale={"floor": {"1": 3.0}, "building": 5.0}, noise="gaussian")], of)
     assert own.windows["building"][EIGHT].noise == Noise("gaussian", 5.0)
     assert own.windows["floor:1"][EIGHT].noise == Noise("gaussian", 3.0)
