@@ -11,7 +11,7 @@ import pytest
 from click import BadParameter
 
 from connectors.cli import status as status_verb
-from connectors.cli.backfill import cost_line
+from connectors.cli.backfill import StoreHistory, cost_line
 from connectors.cli.poll import _entry, _listed, _report
 from connectors.cli.report import MonthType, site_of
 from connectors.cli.run import _counts_source
@@ -66,6 +66,13 @@ def test_status_has_the_progress_of_each_site(world: World) -> None:
     assert "releases_left_today" not in str(run("status", "--store", world.store, "--json").answer)
 
 
+def test_a_site_that_the_policy_lacks_has_no_releases_left(world: World, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY.partition("[site.west]")[0] + POLICY[POLICY.index("[[audience]]") :])
+    words = ("status", "--store", world.store, "--policy", tmp_path / "policy.toml", "--json")
+    sites = run(*words).answer["partitions"][0]["sites"]
+    assert ["releases_left_today" in sites[name] for name in ("east", "west")] == [True, False]
+
+
 def test_status_is_a_table_for_people(world: World, tmp_path: Path) -> None:
     said = " ".join(run("status", "--store", world.store, "--policy", world.policy).out.split())
     assert "partition 0: next message" in said
@@ -99,6 +106,14 @@ def test_a_released_recording_is_repeated_at_no_cost_into_a_file_of_its_owner(wo
     assert len((tmp_path / "again").read_text().splitlines()) > answer["released_before"]
     said = run(*words[:-1], tmp_path / "third").out
     assert f"{2 * len(TICKS)}  windows that were released before, repeated" in said
+
+
+def test_a_sites_ledger_is_its_own() -> None:
+    entries = [b'{"site":"east","n":1}', b'{"site":"west","n":2}', b'{"site":"east","n":3}']
+    store: Any = type(
+        "Store", (), {"earlier": lambda _: entries[:1], "records": lambda _, topic: enumerate(entries[1:])}
+    )()
+    assert [entry["n"] for entry in StoreHistory(store).entries("east")] == [1, 3]
 
 
 def test_the_price_of_late_releases_is_said_with_its_day() -> None:
@@ -208,6 +223,15 @@ def test_a_tried_poll_counts_devices_and_names_unlisted_access_points(capsys: py
     said = capsys.readouterr().out
     assert said.startswith("192.0.2.9 (east): no answer\n")
     assert "too slow" not in said
+
+
+def test_the_uptime_clock_needs_a_start(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "communities").write_text("public\n")
+    (tmp_path / "communities").chmod(0o600)
+    monkeypatch.setenv("TACET_SNMP_COMMUNITIES_FILE", str(tmp_path / "communities"))
+    words = ("--store", tmp_path / "store", "--udp", "127.0.0.1:0", "--clock", "uptime")
+    done = run("run", *world.inputs, *words)
+    assert (done.code, "--clock uptime needs --start" in done.problem) == (2, True), done.problem
 
 
 def test_a_poll_is_tried_or_handed_over(world: World) -> None:

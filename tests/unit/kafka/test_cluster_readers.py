@@ -227,6 +227,7 @@ async def test_metadata_is_written_where_it_differs_from_the_newest(
     [(topic, value, place)] = producer.sent
     assert (topic, orjson.loads(value)["name"], place["key"]) == (METADATA, "new", b"west")
     assert place["partition"] == partition_of("west", 2)
+    assert producer.closed
 
 
 async def test_a_cluster_without_the_topic_gets_nothing(monkeypatch: pytest.MonkeyPatch, producer: Producer) -> None:
@@ -260,11 +261,11 @@ async def test_records_are_put_back_under_their_key_time_and_partition(
     monkeypatch: pytest.MonkeyPatch, producer: Producer
 ) -> None:
     gives(monkeypatch, republication, "partitions_of", [0, 1, 2])
-    lost = OutputRecord("tacet.private.dean.occupancy.v1", b"east", b"{}", 1_772_445_600_000, True, RELEASE)
+    lost = OutputRecord("tacet.private.dean.occupancy.v1", b"west", b"{}", 1_772_445_600_000, True, RELEASE)
     await republication.put_back(BROKER, [lost])
     [(topic, value, place)] = producer.sent
-    assert (topic, value, place["key"], place["timestamp_ms"]) == (lost.topic, b"{}", b"east", lost.timestamp_ms)
-    assert place["partition"] == partition_of("east", 3)
+    assert (topic, value, place["key"], place["timestamp_ms"]) == (lost.topic, b"{}", b"west", lost.timestamp_ms)
+    assert place["partition"] == partition_of("west", 3) == 2
     assert producer.closed
 
 
