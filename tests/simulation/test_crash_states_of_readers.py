@@ -116,6 +116,11 @@ def test_readers_go_on_from_what_a_power_cut_leaves(recording: Recording, tmp_pa
     try_states(recording, tmp_path, seed=1, number=20)
 
 
+def test_readers_start_again_whose_first_start_a_power_cut_has_ended(recording: Recording, tmp_path: Path) -> None:
+    first = next(number for number, each in enumerate(recording.operations) if each.path == Path("open"))
+    try_states(recording._replace(operations=recording.operations[:first]), tmp_path, seed=2, number=12)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 8))
 def test_readers_go_on_from_many_states(recording: Recording, tmp_path: Path, seed: int) -> None:
