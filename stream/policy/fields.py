@@ -125,7 +125,8 @@ def parse_delta(text: Any) -> Fraction:
 
 def decimal_string(value: Fraction | float) -> str:
     """Return the decimal string of a fraction that has a finite one (``"0.1"``, ``"28.8"``, ``"0"``), or ``"inf"``."""
-    return "inf" if value == math.inf else _decimal_string(*value.as_integer_ratio())
+    infinite = isinstance(value, float) and value == math.inf
+    return "inf" if infinite else _decimal_string(*value.as_integer_ratio())
 
 
 @lru_cache(maxsize=4096)

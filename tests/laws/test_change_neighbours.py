@@ -3,8 +3,8 @@
 The histories are those of ``test_day_neighbours``: an ingest or a recording, takeovers, other policies, losses and
 backfills. For each price that was charged, a device's day taken away changes the differences of each level's counts at
 most 2 V times, by one each, that alternate at each node and begin with a visit; at most 4 V times when a part of it is
-another. The sums that noise is added to change by no more than D' in all, and than 2 D' where a part is another. What
-is charged, and what is released, never changes. What is claimed is proved, so no test can alarm falsely.
+another. The sums that noise is added to change by no more than D' in all, and than √3.11 D' where a part is another.
+What is charged, and what is released, never changes. What is claimed is proved, so no test can alarm falsely.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from stream.accounting.account import Account
+from stream.accounting.day_charges import REPLACED
+from stream.mechanisms.changes import filter as noise_filter
 from stream.mechanisms.changes.factor import factor_of
 from stream.mechanisms.changes.sensitivity import SEVERAL, squared_sensitivity
 from stream.records import LevelCounts, Micros, PrivacyDay
@@ -71,8 +73,9 @@ def scenario(day_starts: str, date: str) -> tuple[Scenario, list[Policy]]:
 
 @pytest.fixture
 def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
-    """Without the account, which is told of charges only and takes half of the time."""
+    """Without the account and what the filter learns: they see charges and noisy values only, and take long."""
     monkeypatch.setattr(Account, "step", lambda _, state, item: (state, []))
+    monkeypatch.setattr(noise_filter, "learn", lambda _law, usual, _prior, _noisy: (usual, None))
     return Ear(monkeypatch)
 
 
@@ -150,7 +153,7 @@ def test_a_part_of_the_day_that_is_another_changes_each_level_at_most_four_times
             for part, other in parts.items():
                 found = changes(before, history(ear, stored, known, [other], course))
                 assert all(node.run.day == stored.day.number for node in found)
-                assert max(squares(found, stored.day), default=0) <= 4
+                assert max(squares(found, stored.day), default=0) <= REPLACED[2 * V]
                 for number in by_level(found).values():
                     assert number <= 4 * V
                     most[part] = max(most[part], number)

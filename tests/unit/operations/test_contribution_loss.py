@@ -29,7 +29,7 @@ def listed(tmp_path: Path) -> Path:
 
 
 def written(listed: Path, contribution: str) -> str:
-    text = said("init", "--access-points", listed, "--site", office.SITE, "--timezone", "UTC")
+    text = said("init", "--access-points", listed, "--site", office.SITE, "--timezone", "UTC", "--count", "ticks")
     assert 'contribution = "12h"' in text
     return text.replace('contribution = "12h"', f'contribution = "{contribution}"')
 
@@ -74,7 +74,7 @@ def test_a_recording_says_how_long_a_device_has_to_count(tmp_path: Path) -> None
     """The office's people are there for less than ten hours; 99 of 100 of their days lie within the bound."""
     rows = (f"{rfc3339(each.time)},{each.device},{each.access_point},{office.SITE}" for each in office.observations(1))
     (tmp_path / "day.csv").write_text("\n".join(["time,device,access_point,site", *rows]) + "\n")
-    text = said("init", "--from-observations", tmp_path / "day.csv", "--timezone", "UTC")
+    text = said("init", "--from-observations", tmp_path / "day.csv", "--timezone", "UTC", "--count", "ticks")
     (bound,) = re.findall(r'^contribution = "([^"]+)" .*covers 99 % of the recording', text, flags=re.MULTILINE)
     assert bound in ("9h", "570min", "10h", "630min")
     assert float(str(office_losses(text)[0]["hidden"])) < 0.2
@@ -83,6 +83,7 @@ def test_a_recording_says_how_long_a_device_has_to_count(tmp_path: Path) -> None
 @pytest.mark.parametrize("verb", ["show", "plan"])
 def test_show_and_plan_print_the_loss(listed: Path, tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.operations.policy.plan.expected_quality", lambda *_: {})
+    monkeypatch.setattr("connectors.operations.policy.comparison.comparable", lambda _: [])
     policy = tmp_path / "p.toml"
     policy.write_text(written(listed, "2h"))
     found = json.loads(said(verb, policy, "--json"))["losses"]
