@@ -30,6 +30,16 @@ LARGEST_EPSILON = 100
 EVERYBODY = "all"
 """The name for all audiences together; no audience may have it."""
 
+ReadText = Callable[[str], str]
+"""Returns the text of a file that a policy names; ValueError with the rule if it cannot."""
+
+
+def read_no_file(_: str) -> str:
+    """Refuse every file, which is right for a policy that is no file itself."""
+    msg = "must not name a file where the policy is no file"
+    raise ValueError(msg)
+
+
 LONGEST_DAYS = 3660
 """Longest duration: ten years."""
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|min|h|d)")
