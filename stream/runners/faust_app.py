@@ -123,6 +123,8 @@ class StrictThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         # The group's committed offset only serves displays of lag; the snapshot decides where to resume.
         wanted = {driver.ensure_aiokafka_TP(tp): offset for tp, offset in offsets.items() if tp in self.assignment()}
+        if not wanted:  # everything was taken away meanwhile; aiokafka refuses an empty commit
+            return True
         try:
             await self._ensure_consumer().commit(wanted)
         except KafkaError as error:
