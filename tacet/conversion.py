@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pydantic import ValidationError
 
-from connectors.subscribe.nodes import NodeValue, node_values
+from connectors.subscribe.nodes import NodeValue, counted_in, node_values
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import Origin, releases
 from stream.errors import OPTIONAL, DataError, UsageError
@@ -20,10 +20,9 @@ PrivateRecord = CountRecord | ThresholdRecord | PeopleRecord | ForecastRecord | 
 """What an audience reads of a window: counts, a query of them, decisions, people, a forecast; or one attribute of a
 zone's day."""
 _BY_FIELD: dict[str, type[PrivateRecord]] = {
-    "attribute": AttributeRecord, "above": ThresholdRecord, "counted": PeopleRecord,
-    "forecast": ForecastRecord,
+    "attribute": AttributeRecord, "above": ThresholdRecord, "forecast": ForecastRecord,
 }  # fmt: skip
-"""Field by which a record other than of counts is recognised -> its type."""
+"""Field by which a record other than of counts and people is recognised -> its type."""
 
 
 def typed(release: Mapping[str, Any]) -> PrivateRecord:
@@ -32,7 +31,8 @@ def typed(release: Mapping[str, Any]) -> PrivateRecord:
     Raises:
         DataError: not a private release; the message names the first wrong field, never its value.
     """
-    model = next((kind for name, kind in _BY_FIELD.items() if name in release), CountRecord)
+    otherwise = PeopleRecord if counted_in(release) == "people" else CountRecord
+    model = next((kind for name, kind in _BY_FIELD.items() if name in release), otherwise)
     try:
         return model.model_validate(release)
     except ValidationError as problem:
@@ -130,8 +130,8 @@ def _rows(records: Iterable[Release]) -> Iterator[tuple[Any, ...]]:
 def _row(record: Release, name: str, node: str, value: NodeValue | None) -> tuple[Any, ...]:
     numbers = (None, None, None, None) if value is None else value[1:]
     kind = record["half_width_kind"] if numbers[-1] is not None else None
-    if value is not None and "counted" in record:
-        kind = record["counted"]
+    if value is not None and counted_in(record) == "people":
+        kind = "people"
     return (
         record["site"], name, node, record["window_start"], record["window_end"], *numbers, kind,
         record["released"], record["reason"], "revises" in record, record["coverage"],
