@@ -58,7 +58,8 @@ def frame(
     Columns: ``site``, ``release``, ``node`` (``zone:2011``, ``floor:2``, ``building``); ``window_start`` and
     ``window_end`` in UTC; ``value``, and the ends ``low`` and ``high`` of its 95 % band, in devices (NaN if there is
     none); ``half_width``; ``kind`` of the band (``noise`` or ``posterior``; ``people`` for estimates of people, in
-    people, with their 90 % band and without a half-width); ``released``, and the ``reason`` if a
+    people, with their 90 % band and without a half-width, and ``provisional`` for those whose band promises
+    nothing); ``released``, and the ``reason`` if a
     window was denied: it has a row without a value for each node that its release has elsewhere in the frame;
     ``revised``; ``coverage``, a share; ``bounded_to``, for how much of a privacy day a device is counted (``12h``),
     missing if there is no bound.
@@ -131,7 +132,7 @@ def _row(record: Release, name: str, node: str, value: NodeValue | None) -> tupl
     numbers = (None, None, None, None) if value is None else value[1:]
     kind = record["half_width_kind"] if numbers[-1] is not None else None
     if value is not None and counted_in(record) == "people":
-        kind = "people"
+        kind = "provisional" if "provisional" in record else "people"
     return (
         record["site"], name, node, record["window_start"], record["window_end"], *numbers, kind,
         record["released"], record["reason"], "revises" in record, record["coverage"],

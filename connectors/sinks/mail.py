@@ -249,8 +249,8 @@ class MailSink:
     # --- episodes ----------------------------------------------------------------------------------------
 
     def _crossings(self, record: Release) -> list[Episode]:
-        if self._trigger is None or "above" in record:
-            return []
+        if self._trigger is None or "above" in record or "provisional" in record:
+            return []  # a provisional estimate has no band that a mail could name
         found = []
         for event in self._trigger.events(record, self._notes):
             data = event.data
