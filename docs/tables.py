@@ -30,38 +30,35 @@ def _with_part(page: str, name: str, text: str) -> str:
 
 def _commands() -> str:
     context = click.Context(tacet)
-    rows = ["| command | does |", "|---|---|"]
+    rows = ["| section | commands |", "|---|---|"]
     for section, verbs in SECTIONS.items():
-        rows.append(f"| **{section}** | |")
-        for name in verbs:
-            command = tacet.get_command(context, name)
-            if command is not None:
-                rows += _rows(command, f"tacet {name}")
+        commands = [(name, tacet.get_command(context, name)) for name in verbs]
+        found = ", ".join(f"`{words}`" for name, each in commands if each is not None for words in _words(each, name))
+        rows.append(f"| {section} | {found} |")
     return "\n".join(rows) + "\n"
 
 
-def _rows(command: click.Command, words: str) -> Iterator[str]:
+def _words(command: click.Command, words: str) -> Iterator[str]:
+    """Yield what a reader types for a command, or for each command of a group."""
     if not isinstance(command, click.Group) or command.invoke_without_command:
-        context = click.Context(command)
-        arguments = [each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)]
-        yield f"| `{_cell(' '.join([words, *arguments]))}` | {_cell(command.get_short_help_str(limit=1000))} |"
+        yield words
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
             each = command.get_command(context, name)
             if each is not None:
-                yield from _rows(each, f"{words} {name}")
+                yield from _words(each, f"{words} {name}")
 
 
 def _metrics() -> str:
     rows = [
-        "| metric | kind | what | labels | follows from | when it changes | shown by |",
-        "|---|---|---|---|---|---|---|",
+        "| metric | what | labels | follows from | shown by |",
+        "|---|---|---|---|---|",
     ]
     for metric in METRICS:
         verbs = "all" if metric.verbs == EVERYONE else ", ".join(verb for verb in ORDER if verb in metric.verbs)
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
-        words = (metric.kind, _cell(metric.help), labels, metric.nature.name.lower(), _cell(metric.changes), verbs)
+        words = (_cell(metric.help), labels, metric.nature.name.lower(), verbs)
         rows.append(f"| `{metric.name}` | {' | '.join(words)} |")
     return "\n".join(rows) + "\n"
 

@@ -38,7 +38,7 @@ def main() -> None:
     counts = counts_under_names(seen, ticks, 64, 10 * MINUTE, None)
     spans = (ticks - run.start) % DAY // (10 * MINUTE)
     size = f"{len(run.devices):,} devices, {len(run.time):,} events, {DAYS} days"
-    tell([*measured(counts, spans), Figure("devices", len(run.devices), "devices", note=size)])
+    tell([*measured(counts, spans), Figure("devices", len(run.devices), "devices", detail=size, aside=True)])
 
 
 def measured(counts: Ints, spans: Ints) -> list[Figure]:
@@ -85,7 +85,7 @@ def figure(
     if believed is not None and scene is not None:
         sure = found_by_confidence(believed, scene.closed, scene.counts, scene.is_open).sum()
         note += f"; {sure / SPANS:.0f} of {scene.counts.sum() / SPANS:.0f} people a span surer than by the prior"
-    return Figure(name, seconds, "s", f"<= {goal}", seconds <= goal, note)
+    return Figure(name, seconds, "s", f"<= {goal}", seconds <= goal, detail=note)
 
 
 if __name__ == "__main__":

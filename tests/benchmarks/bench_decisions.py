@@ -48,7 +48,7 @@ def run(mechanism: Mechanism) -> Figure:
     counts = np.array([rng.randrange(20_000) for _ in range(PREDICATES)])
     table = Table(tuple(map(str, range(PREDICATES))), counts, np.full(PREDICATES, 9_000), (Fraction(1),) * PREDICATES)
     took = seconds(lambda: decide(table, DecisionTerms(mechanism, Fraction(1, 20)), b"k" * 32, 1))
-    return Figure(f"{mechanism}, 10,000 predicates", took, "s CPU")
+    return Figure(f"{mechanism}, 10,000 predicates", took, "s CPU", aside=True)
 
 
 def ledger() -> Figure:
@@ -57,7 +57,7 @@ def ledger() -> Figure:
         {frozenset({cell}): Fraction(1 + (cell + each) % 3) for cell in range(PREDICATES)} for each in range(10)
     ]
     nothing: Theta = {}
-    return Figure("ten answers composed", seconds(lambda: reduce(composed, answers, nothing)), "s CPU")
+    return Figure("ten answers composed", seconds(lambda: reduce(composed, answers, nothing)), "s CPU", aside=True)
 
 
 def main() -> None:

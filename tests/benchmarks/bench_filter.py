@@ -83,7 +83,13 @@ def measure(title: str, capacities: tuple[int, ...], epsilon: Fraction, goal: fl
     held = float(state.posterior.width.mean())
     return [
         Figure(f"{title}: a tick", step * 1e3, "ms", f"< {goal:g} s" if goal else "", met),
-        Figure(f"{title}: all counts / windows", slow_step / step, "times", note=f"{held:.0f} counts a zone are held"),
+        Figure(
+            f"{title}: all counts / windows",
+            slow_step / step,
+            "times",
+            detail=f"{held:.0f} counts a zone are held",
+            aside=True,
+        ),
         *bytes_of(title, stage, state),
     ]
 
@@ -102,7 +108,7 @@ def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list
     tried = [0, PARTS - 1] if quick() else [0, PARTS // 3, 2 * PARTS // 3, PARTS - 1]
     costs = [cpu(partial(stage.next_part, replace(state, part=part), 0)) for part in tried]
     return [
-        Figure(f"{title}: learning on one of {PARTS} parts", float(np.mean(costs)) * 1e3, "ms"),
+        Figure(f"{title}: learning on one of {PARTS} parts", float(np.mean(costs)) * 1e3, "ms", aside=True),
         Figure(f"{title}: on the dearest of those tried", max(costs) * 1e3, "ms"),
     ]
 
@@ -139,8 +145,14 @@ def bytes_of(title: str, stage: RegimeFilter, state: FilterState) -> list[Figure
     before = min(cpu(lambda: sealed(all_cells())) for _ in range(TICKS))
     smaller = len(sealed(all_cells())) / len(sealed(stage.encode(state)))
     return [
-        Figure(f"{title}: its bytes, compressed", packed * 1e3, "ms"),
-        Figure(f"{title}: all cells / its bytes", before / packed, "times", note=f"{smaller:.2f} times smaller"),
+        Figure(f"{title}: its bytes, compressed", packed * 1e3, "ms", aside=True),
+        Figure(
+            f"{title}: all cells / its bytes",
+            before / packed,
+            "times",
+            detail=f"{smaller:.2f} times smaller",
+            aside=True,
+        ),
     ]
 
 

@@ -68,7 +68,7 @@ def main() -> None:
         box = sqlite3.connect(Path(name) / "outbox.sqlite", isolation_level=None)
         box.execute("CREATE TABLE records (time INTEGER PRIMARY KEY, value BLOB)")
         figures = [*filled(kept, box, days), *asked(kept, box, START + days * DAY, days), *exported(kept)]
-        tell([*figures, Figure("the file", path.stat().st_size / 2**20, "MB")])
+        tell([*figures, Figure("the file", path.stat().st_size / 2**20, "MB", aside=True)])
         kept.close()
         box.close()
 
@@ -90,9 +90,9 @@ def filled(kept: ReleaseHistory, box: sqlite3.Connection, days: int) -> list[Fig
     added = cpu(fill)
     half, whole = stored
     return [
-        Figure("a day of 64 zones added", 1000 * added / days, "ms CPU", note="records made included"),
+        Figure("a day of 64 zones added", 1000 * added / days, "ms CPU", detail="records made included"),
         Figure(f"resident with {days} days", whole, "MB", f"<= {GROWTH:.0f} more than with half of them",
-               whole - half <= GROWTH, f"{half:.0f} MB with half of them"),
+               whole - half <= GROWTH, detail=f"{half:.0f} MB with half of them"),
     ]  # fmt: skip
 
 
@@ -112,14 +112,14 @@ def asked(kept: ReleaseHistory, box: sqlite3.Connection, end: Micros, days: int)
         rows = len(kept.rows(query).rows)
         spent = 1000 * min(cpu(partial(kept.rows, query)) for _ in range(5))
         figures.append(
-            Figure(words, spent, "ms CPU", f"< {GOAL_MS:.0f}", spent < GOAL_MS, f"of {days} days; {rows} rows")
+            Figure(words, spent, "ms CPU", f"< {GOAL_MS:.0f}", spent < GOAL_MS, detail=f"of {days} days; {rows} rows")
         )
     plain = 1000 * cpu(partial(by_hand, box, end - 30 * DAY))
     kept.usual("public", "occupancy", "dbh")
     latest = 1000 * min(cpu(partial(kept.latest, "public", "dbh")) for _ in range(5))
     return [
         *figures,
-        Figure("the same month by the hour, read from an outbox", plain, "ms CPU", note="beside it"),
+        Figure("the same month by the hour, read from an outbox", plain, "ms CPU", aside=True),
         Figure("the latest windows, with what is usual", latest, "ms CPU", "< 100", latest < 100),
     ]
 
@@ -131,8 +131,10 @@ def exported(kept: ReleaseHistory) -> list[Figure]:
     for form in get_args(ExportFormat):
         before = peak()
         size = sum(len(piece) for piece in kept.export(year, form))
-        grown, note = peak() - before, f"{size / 2**20:.0f} MB, 64 zones; memory of the whole process at its most"
-        figures.append(Figure(f"all days as {form} take", grown, "MB", f"<= {EXPORTING:.0f}", grown <= EXPORTING, note))
+        grown, size_of = peak() - before, f"{size / 2**20:.0f} MB, 64 zones; memory of the whole process at its most"
+        figures.append(
+            Figure(f"all days as {form} take", grown, "MB", f"<= {EXPORTING:.0f}", grown <= EXPORTING, detail=size_of)
+        )
     return figures
 
 

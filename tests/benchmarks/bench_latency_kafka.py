@@ -75,7 +75,10 @@ def measure(broker: Broker, zones: int, mechanism: str, windows: int) -> list[Fi
             worker.wait(15)
     p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, len(taken) * 99 // 100)]
     title = f"Kafka, {zones:,} zones, {mechanism}"
-    return [Figure(f"{title}: p50", p50, "s"), Figure(f"{title}: p99", p99, "s", note=f"{windows} windows")]
+    return [
+        Figure(f"{title}: p50", p50, "s", aside=True),
+        Figure(f"{title}: p99", p99, "s", detail=f"{windows} windows"),
+    ]
 
 
 async def drive(broker: Broker, rules: Policy, messages: Iterator[Message], windows: int) -> list[float]:

@@ -49,9 +49,9 @@ def main() -> None:
     by_day = ", ".join(f"{megabytes:.1f}" for megabytes in stored)
     growth = stored[-1] / stored[0]
     tell([
-        Figure(f"resident after {days} days, 64 zones", stored[-1], "MB", note=f"at the end of each day: {by_day}"),
+        Figure(f"resident after {days} days, 64 zones", stored[-1], "MB", detail=f"at the end of each day: {by_day}"),
         Figure(f"against the end of the first day ({days} days)", growth, "times", f"<= {GOAL}", growth <= GOAL,
-               f"CPU of the whole, connector and disk included: {seconds / days:.1f} s a day"),
+               detail=f"CPU of the whole, connector and disk included: {seconds / days:.1f} s a day"),
     ])  # fmt: skip
 
 

@@ -47,7 +47,9 @@ def doubling(what: str, mechanism: str, sizes: dict[int, list[Simulation]], hour
     note = f"CPU of {hours:g} h from nine o'clock by {what}: {report}; ratios {', '.join(f'{r:.2f}' for r in ratios)}"
     if max(doubled) > 2.01 or min(doubled) < 1.99:
         note += f" where {what} grow by {', '.join(f'{r:.2f}' for r in doubled)}"
-    return [Figure(f"{what} doubled, {mechanism}", max(ratios), "times", f"<= {GOAL}", max(ratios) <= GOAL, note)]
+    return [
+        Figure(f"{what} doubled, {mechanism}", max(ratios), "times", f"<= {GOAL}", max(ratios) <= GOAL, detail=note)
+    ]
 
 
 def encoded(buildings: list[Simulation], mechanism: str, hours: float) -> tuple[Policy, list[bytes]]:

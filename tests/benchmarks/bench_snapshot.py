@@ -63,9 +63,9 @@ def measure(
     title += f", after {span // DAY} days" if span >= DAY else ""
     devices = f"largest counts {min(z.largest for z in zones)} to {max(z.largest for z in zones)}, two epsilons"
     return [
-        Figure(f"{title}: raw", raw / 1e6, "MB", note=devices if mechanism == "filter" else ""),
-        Figure(f"{title}: zstd", size, "MB", f"<= {GOAL_MB:.1f} MB", size <= GOAL_MB, note),
-        Figure(f"{title}: CPU to encode and compress", min(seconds) * 1e3, "ms"),
+        Figure(f"{title}: raw", raw / 1e6, "MB", detail=devices if mechanism == "filter" else "", aside=True),
+        Figure(f"{title}: zstd", size, "MB", f"<= {GOAL_MB:.1f} MB", size <= GOAL_MB, detail=note),
+        Figure(f"{title}: CPU to encode and compress", min(seconds) * 1e3, "ms", aside=True),
     ]
 
 

@@ -19,13 +19,15 @@ def update(page: Path, title: str, conditions: str, figures: list[Figure]) -> No
 
 
 def section(title: str, conditions: str, figures: list[Figure]) -> str:
-    """Return a benchmark's section: the conditions and a table of its figures."""
+    """Return a benchmark's section: the conditions and a table of its figures, but for those that are only printed."""
+    shown = [figure for figure in figures if not figure.aside]
+    noted = any(figure.note for figure in shown)
     rows = [
         f"| {cell(figure.name)} | {number(figure.value)} {cell(figure.unit)} | {cell(figure.goal)}"
-        f"{'' if figure.met else ' (missed)'} | {cell(figure.note)} |"
-        for figure in figures
+        f"{'' if figure.met else ' (missed)'} |{f' {cell(figure.note)} |' if noted else ''}"
+        for figure in shown
     ]
-    head = ["| measured | value | goal | |", "|---|---|---|---|"]
+    head = ["| measured | value | goal |" + " |" * noted, "|---|---|---|" + "---|" * noted]
     return "\n".join([f"## {title}\n", f"{conditions}\n", *head, *rows, ""])
 
 

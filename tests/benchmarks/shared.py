@@ -52,6 +52,10 @@ class Figure:
     """In words; empty where there is none."""
     met: bool = True
     note: str = ""
+    detail: str = ""
+    """More about it: printed, and left out of the document."""
+    aside: bool = False
+    """Whether the figure is printed only."""
 
 
 def tell(figures: list[Figure]) -> None:
@@ -67,7 +71,8 @@ def line(figure: Figure) -> str:
     """Return a figure as one line, its goal beside it."""
     goal = f"goal {figure.goal}" + ("" if figure.met else "   SHORT OF ITS GOAL") if figure.goal else ""
     text = f"  {figure.name:58} {figure.value:10,.3g} {figure.unit:9} {goal}"
-    return text.rstrip() + (f"\n      {figure.note}" if figure.note else "")
+    more = ", ".join(filter(None, (figure.note, figure.detail)))
+    return text.rstrip() + (f"\n      {more}" if more else "")
 
 
 def quick() -> bool:

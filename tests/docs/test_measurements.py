@@ -17,13 +17,13 @@ def test_a_section_is_replaced_and_others_stay(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Measurements\n\nIntroduction.\n")
     update(page, "Traps", "before", [SLOW])
-    update(page, "Noise (CPU)", "2 cores", [FAST])
+    update(page, "Noise (CPU)", "2 cores", [FAST, Figure("printed only", 1.0, "s", detail="more", aside=True)])
     before = page.read_text()
     update(page, "Traps", "after", [SLOW])
     assert page.read_text() == before.replace("before", "after")
     assert before.startswith("# Measurements\n\nIntroduction.\n\n## Traps\n\nbefore\n\n| measured |")
     assert "\n| rows | 23,456 rows/s | >= 50,000 (missed) | CPU |\n\n## Noise (CPU)\n" in before
-    assert before.endswith("\n| a \\| b | 0.123 s | <= 1 |  |\n")
+    assert before.endswith("\n| a \\| b | 0.123 s | <= 1 |\n")
 
 
 def test_each_section_belongs_to_a_benchmark_or_names_the_test_that_recomputes_it() -> None:

@@ -2,7 +2,7 @@
 
 Windows whose count is 0 are left out, for nearly every band covers them. Places, days and keys are fixed, so there is
 no false alarm: coverage outside 93 to 98 % always means that bands have changed. ``MEASURED`` lists where bands cover
-more or less; ``docs/bands.md`` says why. ``docs/measurements.md`` has the whole table, which ``python -m
+more or less; ``docs/bands.md`` says why. ``docs/measurements.md`` sums up the table that ``python -m
 tests.statistical.test_bands`` prints.
 
 The constants of the bands were chosen on other data of the same kinds: on simulated buildings and offices of other
