@@ -312,8 +312,9 @@ def test_three_counts_make_a_provisional_model_of_one_factor_for_two_weeks() -> 
 
 
 def test_noise_widens_a_provisional_band_and_too_much_of_it_is_refused() -> None:
-    quiet, noisy = ({"building": few([40] * 3, [20] * 3, half_width=width)} for width in (0.0, 10.0))
-    plain, wide = (provisional(SUBJECT, each).model for each in (quiet, noisy))
+    plain, wide = (
+        provisional(SUBJECT, {"building": few([40] * 3, [20] * 3, half_width=width)}).model for width in (0.0, 10.0)
+    )
     assert (plain.provisional, wide.provisional) != (None, None)
     assert wide.estimate("building", 40, 9) == (20, 0, 70)  # times 3.125, and 2 + 5 people
     with pytest.raises(DataError, match="must have a 95 % band of at most ±50% of them"):

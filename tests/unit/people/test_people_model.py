@@ -44,6 +44,7 @@ def test_a_model_that_is_not_provisional_has_the_file_it_had() -> None:
     assert b"provisional" not in model_of(small_policy()).to_bytes()
     model = provisional_model(small_policy())
     assert read_model(model.to_bytes().decode()) == model
+    assert model.provisional is not None
     later = model.model_copy(update={"provisional": model.provisional.model_copy(update={"until": date(2027, 1, 1)})})
     assert later.digest != model.digest
 
