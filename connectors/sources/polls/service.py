@@ -97,10 +97,9 @@ class PollService:
         """Poll until ``stop`` is set."""
         for source in self.states:
             first = source.grid.next_poll(self.clock.now())
-            log.info(
-                "poll_planned", site=source.site, address=source.source,
-                interval=duration_text(source.grid.interval), first_at=rfc3339(first.hand_over),
-            )  # fmt: skip
+            when = f"the first table comes at {rfc3339(first.hand_over)}, then one every"
+            reason = f"{when} {duration_text(source.grid.interval)}"
+            log.info("poll_planned", reason=reason, site=source.site, address=source.source)
         polls = (self._follow(source, state) for source, state in self.states.items())
         await first_to_end(self._client.run(), stop.wait(), self._check_clock(), *polls)
 

@@ -106,7 +106,8 @@ def test_of_the_day_shown_about_half_are_machines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"), [(-1, "must not be negative"), (82, "must be at most 81, the devices that never leave at this --scale, not 82")]
+    ("wrong", "named"),
+    [(-1, "must not be negative"), (82, "must be at most 81, the devices that never leave at this --scale, not 82")],
 )
 def test_more_machines_than_static_devices_are_refused(wrong: int, named: str) -> None:
     with pytest.raises(UsageError, match=f"^--always-on: {named}"):
