@@ -63,9 +63,12 @@ _UNIT = (
 
 
 _COUNTS = (
-    "Counts: adding or removing the unit changes the probability of any output by at most a factor exp(epsilon). "
-    "{moved} Budgets may keep the cost lower.\n"
+    "Counts: adding or removing the unit changes the probability of any output by at most a factor "
+    "exp(epsilon){beyond}. {moved} Budgets may keep the cost lower.\n"
 )
+
+
+_BEYOND = ", and by delta where noise is gaussian"
 
 
 _MOVED = "Moving it elsewhere costs twice the epsilon."
@@ -122,7 +125,8 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
         console.print(f"{line}\n")
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
         counted = count_promises(policy)
-        console.print(_COUNTS.format(moved=_moved(counted)))
+        beyond = _BEYOND if any(promise.delta for promise in counted) else ""
+        console.print(_COUNTS.format(moved=_moved(counted), beyond=beyond))
         parts = (_counts(policy, counted), _sessions(policy), _whole_days(policy, counted), _budgets(policy))
         for part in chain(*parts, _knowledge(policy, counted)):
             console.print(part)

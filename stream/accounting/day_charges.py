@@ -10,8 +10,8 @@ ticks count. Its price is that of replacing each day that it touches, by 2 K val
 windows of a day than in one. A person's devices change the same values: in the worst case a shift by their number.
 
 Where a day pays for changes, it is as private as one Gaussian value that is shifted by mu standard deviations
-(``gaussian_shift``); mu² adds up over levels, releases and days. A day replaced, or any part of one, shifts by up to
-2 mu.
+(``gaussian_shift``); mu² adds up over levels, releases and days. A day replaced, or any part of one, has at most
+``REPLACED`` times its squared shift.
 
 ``DayLines`` adds up the cost: each privacy day of each release counts once, for any number of windows.
 """
@@ -37,6 +37,25 @@ SHORTEST_DAY: Micros = DAY - HOUR
 """A privacy day in which the clocks are set forward."""
 
 
+REPLACED: Mapping[int, Fraction] = {
+    2: Fraction("2.49"),
+    4: Fraction("3.11"),
+    6: Fraction("3.19"),
+    8: Fraction("3.24"),
+    10: Fraction("3.28"),
+    12: Fraction("3.35"),
+    14: Fraction("3.4"),
+    16: Fraction("3.44"),
+}
+"""Changes of a day at most -> squared shift of such a day replaced, in parts of that of a day added, at most.
+
+Two days that differ at every visit still shift some sums the same way, so it is less than 4. The bounds hold at each
+level, for any number of nodes and for every day that noise on changes covers; two days at one node exist that come
+within 2 % of the shift. Tests derive them again (``tests.support.changes_certificate``, which has the proof)."""
+UNPROVEN = Fraction(4)
+"""The same for any other number of changes: two days shift by 2 mu at most."""
+
+
 def day_units(terms: DayTerms, w_span: Micros, group_of: GroupOf) -> dict[str, UnitCost]:
     """Return unit -> cost of one day's price.
 
@@ -57,10 +76,14 @@ def day_units(terms: DayTerms, w_span: Micros, group_of: GroupOf) -> dict[str, U
 
 
 def cost_of(terms: DayTerms, *, replaced: bool = False) -> Cost:
-    """Return the cost of a day added or removed, K values of each level; or of a day replaced, twice as many."""
+    """Return the cost of a day added or removed, K values of each level; or of a day replaced, twice as many.
+
+    Where changes are paid for, of a shift by mu, or by what ``REPLACED`` says.
+    """
     cells = (2 if replaced else 1) * terms.ticks
     if terms.noise == CHANGES:
-        return Cost(math.inf, {unit_shifts(sum(terms.parameters, Fraction(0))): (4 if replaced else 1) * CELLS})
+        parts = REPLACED.get(terms.ticks, UNPROVEN) if replaced else 1
+        return Cost(math.inf, {unit_shifts(sum(terms.parameters, Fraction(0))): math.ceil(parts * CELLS)})
     if terms.noise == PURE:
         return Cost(cells * sum(terms.parameters, Fraction(0)), all_of(pure(each, cells) for each in terms.parameters))
     if terms.noise == "gaussian":
@@ -82,7 +105,7 @@ def changed_loss(
     Args:
         noise: ``laplace``, ``gaussian``, ``CHANGES``, or ``PURE``.
         parameters: as in ``DayTerms``.
-        ticks: K.
+        ticks: K, or the number of changes.
         probability: with which Gaussian noise may exceed it, 1e-10 to 0.01; without it there is none (``CERTAIN``).
         devices: of one person.
     """
@@ -91,7 +114,8 @@ def changed_loss(
     if probability is None:
         return CERTAIN
     if noise == CHANGES:
-        return likely_loss_of(4 * devices * devices * sum(parameters, Fraction(0)), probability) / devices
+        squared = REPLACED.get(ticks, UNPROVEN) * sum(parameters, Fraction(0))
+        return likely_loss_of(devices * devices * squared, probability) / devices
     return likely_loss(parameters, 2 * ticks, probability, devices) / devices
 
 

@@ -6,7 +6,7 @@ every epsilon, (epsilon, delta)-private with
     delta = Φ(mu/2 - epsilon/mu) - e**epsilon Φ(-mu/2 - epsilon/mu)        (Balle, Wang, ICML 2018, arXiv 1805.06530)
 
 and mu² adds up over releases. A day whose changes are counted is such a release
-(:mod:`stream.mechanisms.changes.calibration` has the proof): mu for a day added or removed, up to 2 mu for a day
+(:mod:`stream.mechanisms.changes.calibration` has the proof): mu for a day added or removed, less than 2 mu for a day
 replaced or for a part of a day, m mu for m devices. Under the change the loss is normal, of mean mu²/2 and variance
 mu². It is that of a Brownian motion, so the probability that it exceeds x at any time of the day is
 
@@ -65,7 +65,7 @@ def epsilon_of(squared: Fraction, delta: Fraction) -> float:
     """Return the epsilon at delta of a shift of mu, rounded up to a billionth.
 
     Args:
-        squared: mu², above 0; 4 mu² for a day replaced.
+        squared: mu², above 0; up to 4 mu² for a day replaced.
         delta: above 0.
     """
     mu = _root_above(squared)
@@ -97,7 +97,7 @@ def unit_shifts(squared: Fraction) -> Gaussian:
     """Return the noise of which ``CELLS`` values, each shifted by one, cost at least as much as a shift of mu.
 
     Their epsilon is larger by 1e-4 of it at most. In a noise multiset (``costs``) a day added or removed has ``CELLS``
-    such values; a day replaced, or a part of one, has four times as many.
+    such values; a day replaced, or a part of one, has up to four times as many.
 
     Args:
         squared: mu², above 0 and at most ``MOST_MU``².

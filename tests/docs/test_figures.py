@@ -40,6 +40,8 @@ from connectors.sources.snmp.usm.engines import WINDOW
 from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK
+from stream.accounting.day_charges import REPLACED
+from stream.accounting.gaussian_shift import epsilon_of, largest_shift
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
 from stream.accounting.privacy_loss import grid_variance
 from stream.accounting.units import day_cells
@@ -90,6 +92,11 @@ SHORTEST_OPENING, LONGEST_OPENING = (
 )
 (LONGEST_SESSION,) = [each.le for each in Settings.model_fields["session_timeout"].metadata if hasattr(each, "le")]
 
+
+REPLACED_SHIFTS = [math.sqrt(parts) for parts in REPLACED.values()]
+"""Of one to eight visits, in parts of a day's."""
+_MILLIONTH = Fraction(1, 10**6)
+REPLACED_EPSILON = epsilon_of(REPLACED[8] * largest_shift(Fraction(2), _MILLIONTH), _MILLIONTH)
 
 BY_ATTACK = (
     "zones at ε = 1, noisy | floors at ε = 2 a day, noisy |",
@@ -207,6 +214,10 @@ MADE = [
     ("docs/deployment.md", f"snapshot record of {MAX_RECORD >> 20} MiB"),
     ("docs/privacy.md", f"devices ({PERSON} unless the"),
     ("docs/privacy.md", f"The smallest σ is {math.sqrt(grid_variance(0)):g}:"),
+    ("docs/privacy.md", f"a shift {REPLACED_SHIFTS[3]:g} times as large with four visits"),
+    ("docs/privacy.md", f"({REPLACED_SHIFTS[0]:.2f} to {max(REPLACED_SHIFTS):.2f} times with one to eight)"),
+    ("docs/privacy.md", f"ε {REPLACED_EPSILON:.2f} where the day costs 2. `tacet policy"),
+    ("docs/privacy.md", f"that of a replaced day: {REPLACED_EPSILON:.2f} where changes are paid for"),
     ("docs/privacy.md", f"| one trap | {2 * REACH} ε:"),
     ("docs/privacy.md", f"one day | {DAY_CELLS} ε: {DAY // TICK} ticks"),
     ("docs/privacy.md", f"| {PERSON} × {DAY_CELLS} ε |"),

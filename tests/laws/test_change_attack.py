@@ -4,8 +4,9 @@ Messages go through the product's connector and sensing to the sums that noise i
 every world: a sum that is not what the documents say (``change_worlds.Reference`` works it out a second time), and a
 neighbour that is further away, in units of the noise, than the printed (epsilon, delta) lets it be. Worlds have
 messages that are late, repeated or lost, moves, ends of stays, restarts of servers, connectors and engines, windows
-that are not used, residents, and days of 23, 24 and 25 hours. What is claimed is proved, so that no seed can alarm
-falsely; the tests at the end show that faults are found.
+that are not used, residents, and days of 23, 24 and 25 hours. Two sites of a policy may count differently, and logins
+may share devices. What is claimed is proved, so that no seed can alarm falsely; the tests at the end show that faults
+are found.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ from stream.release.validation import Policy
 from stream.sensing import visits as visits_module
 from stream.sensing.visits import Visit, VisitCounter, VisitCounts
 from tests.support.change_worlds import (
+    OTHER,
     TICK,
     Course,
     Heard,
     Reference,
+    Sums,
     policy,
     restart,
     shift,
     squared,
     sums,
+    two_sites,
 )
 from tests.support.day_policies import day_on, shared
+from tests.support.small_building import SITE
 
 WORLDS = 8
 DATES = ("2026-03-04", "2026-03-07", "2026-10-31")
@@ -133,6 +138,128 @@ def test_no_neighbour_is_further_away_than_is_printed_and_sums_are_what_the_docu
 @pytest.mark.parametrize("name", SITES)
 def test_many_more_worlds(name: str, seed: int) -> None:
     attack(name, seed, worlds=100)
+
+
+# ---- two sites ---------------------------------------------------------------------------------------------
+
+TWO = two_sites(
+    shared(zone="0.5", building="0.5"),
+    'visits = 3\ngap = "30min"\npresence = "sessions"\nsession_limit = "3h"\n',
+    'visits = 2\ngap = "65min"\nvalidity = "70min"\n',
+)
+TERMS = {
+    SITE: Reference(("zone", "building"), 3, 1, 3 * HOUR, True),
+    OTHER: Reference(("zone", "building"), 2, 2, 70 * MINUTE),
+}
+
+
+def at_site(heard: Sequence[Heard], site: str) -> list[Heard]:
+    """Return what a site knows of messages: where sessions are counted also that a device was placed elsewhere."""
+    own = [(word, word.zone.isupper() == (site == OTHER)) for word in heard]
+    elsewhere = site == SITE
+    return [
+        word._replace(zone=word.zone.lower() if here else "")
+        for word, here in own
+        if here or (elsewhere and not word.left)
+    ]
+
+
+def of_site(found: Sums, day: PrivacyDay) -> Sums:
+    return {key: values for key, values in found.items() if key[0] == day.number}
+
+
+def attack_two_sites(seed: int, worlds: int = 3) -> Counter[str]:
+    """Return the largest share of each unit's price, at either site, that a neighbour used up, in percent of mu²."""
+    rng, most = random.Random(seed), Counter[str]()
+    for _ in range(worlds):
+        day = day_on("04:00", rng.choice(DATES))
+        mine, others = (
+            [word._replace(zone=word.zone.upper() if rng.random() < 0.4 else word.zone) for word in walk(rng, day, who)]
+            for who in (0, 1)
+        )
+        others = others[: rng.randrange(8)]
+        for unit, changed in neighbours(rng, day, mine):
+            for site, terms in TERMS.items():
+                one, other = (sums(TWO, [*each, *others], day, site=site) for each in (mine, changed))
+                assert of_site(other, day) == terms.sums(at_site([*changed, *others], site), day), f"{seed} {site}"
+                used = squared(TWO, one, other, day, site) / shift(TWO, unit, site) ** 2
+                assert used <= 1 + 1e-6, f"{seed} {site}: {unit} costs {used} of what is printed"
+                most[f"{unit} {site}"] = max(most[f"{unit} {site}"], round(100 * used))
+    return most
+
+
+def test_a_site_costs_what_is_printed_for_it_whatever_happens_at_another() -> None:
+    most = attack_two_sites(1)
+    assert min(most["device_day " + site] for site in TERMS) > 30, most
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_many_more_worlds_of_two_sites(seed: int) -> None:
+    attack_two_sites(seed, worlds=20)
+
+
+# ---- logins ------------------------------------------------------------------------------------------------
+
+ANNE, BERT, NOBODY = b"anne", b"bert", b""
+USED_BY = {1: (ANNE,), 2: (ANNE, NOBODY), 3: (BERT,), 4: (ANNE, BERT, BERT, NOBODY), 5: (NOBODY,)}
+"""Device -> the logins of its messages: one of Anne's, one that seldom says so, Bert's, a shared one, and nobody's."""
+
+
+def of_logins(others: str) -> Site:
+    more = f'identity = "login"\nothers = "{others}"\n'
+    known = policy(shared(zone="0.5", building="0.5"), visits=3, gap="30min", sessions="3h", more=more)
+    return Site(known, Reference(("zone", "building"), 3, 1, 3 * HOUR, True, True, others == "count"))
+
+
+LOGINS = {others: of_logins(others) for others in ("ignore", "count")}
+
+
+def attack_logins(others: str, seed: int, worlds: int = 3) -> Counter[str]:
+    """As ``attack``: all of Anne's messages, all of one of her devices, one message more or less."""
+    rng, (known, terms), most = random.Random(seed), LOGINS[others], Counter[str]()
+    for _ in range(worlds):
+        day = day_on("04:00", rng.choice(DATES))
+        whole = [
+            word._replace(login=rng.choice(logins), came=word.came + 7 * device)
+            for device, logins in USED_BY.items()
+            for word in walk(rng, day, device)
+        ]
+        ordered = sorted(whole, key=lambda word: word.time)
+        hers = [word for word, login in terms._replace(others=True).owned(ordered, day) if login == ANNE]
+        inside = [word for word in whole if day.start < word.time <= day.end]
+        device, one = rng.choice((1, 2, 4)), rng.choice(inside)
+        without = {
+            "device_day": hers,
+            "device_day_moved": [word for word in hers if word.device == device],
+            "observation": [one],
+            "observation_moved": [one],
+        }
+        before = sums(known, whole, day)
+        for unit, gone in without.items():
+            rest = [word for word in whole if word not in gone]
+            if unit == "observation_moved":
+                rest.append(one._replace(login=rng.choice((ANNE, BERT, NOBODY)), zone=rng.choice("abcdxy")))
+            other = sums(known, rest, day)
+            assert of_site(other, day) == terms.sums(rest, day), f"{others} {seed} {unit}"
+            used = squared(known, before, other, day) / shift(known, unit) ** 2
+            assert used <= 1 + 1e-6, f"{others} {seed}: {unit} costs {used} of what is printed"
+            most[unit] = max(most[unit], round(100 * used))
+    return most
+
+
+@pytest.mark.parametrize("others", LOGINS)
+def test_no_login_costs_more_than_is_printed_whoever_uses_its_devices(others: str) -> None:
+    most = attack_logins(others, 1)
+    assert most["device_day"] > 30, most
+    assert most["device_day_moved"] > 3, most
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("others", LOGINS)
+def test_many_more_worlds_of_logins(others: str, seed: int) -> None:
+    attack_logins(others, seed, worlds=20)
 
 
 # ---- what must be found -----------------------------------------------------------------------------------

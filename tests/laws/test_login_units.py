@@ -266,7 +266,7 @@ def test_without_others_one_persons_day_costs_what_a_login_costs_on_one_conditio
     assert "or counts for nobody" in what
     assert price.startswith(
         "moves for public: if a person has one account and each message of the person's day belongs to it, "
-        "one person's whole day costs epsilon 2. One message costs up to 4.32, and "
+        "one person's whole day costs epsilon 2. One message costs up to 3.75, and "
     )
 
 

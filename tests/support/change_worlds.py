@@ -2,8 +2,8 @@
 
 ``sums`` leads messages through the product: connector, sensing, and the sums of changes that noise is added to. The
 ``Reference`` computes the same sums from ``docs/privacy.md`` and ``docs/sources.md`` with code of its own: presence,
-visits, changes, weights. ``squared`` is how far two worlds are apart, in the units of the noise; ``shift`` is how far a
-printed (epsilon, delta) lets them be.
+logins, visits, changes, weights. ``squared`` is how far two worlds are apart, in the units of the noise; ``shift`` is
+how far a printed (epsilon, delta) lets them be.
 
     symbol    here         meaning
     x(t)      counted      the node at which a device counts at a tick; at most V visits a level
@@ -42,7 +42,10 @@ NAS = b"nas-1"
 
 
 class Heard(NamedTuple):
-    """One message about a device, when it came, and how old it was; or, without a zone, that a server restarted."""
+    """One message about a device, when it came, and how old it was; or, without a zone, that a server restarted.
+
+    A zone of the second site is written in capitals.
+    """
 
     came: Micros
     device: int
@@ -81,6 +84,22 @@ def policy(
     return load_policy(text.replace('validity = "10min"\n', "" if sessions else 'validity = "70min"\n'))
 
 
+OTHER = "ics"
+"""The second site."""
+
+
+@cache
+def two_sites(levels: str, one: str, other: str) -> Policy:
+    """Return a policy of two sites; each has keys of its own besides those of privacy days."""
+
+    def both(keys: str) -> list[str]:
+        site = f'day_starts = "04:00"\nresidents = "ignore"\n{keys}'
+        text = policy_text(change_release(public="2", more=levels), tick="30min", site=site, sites=(SITE, OTHER))
+        return text.replace('validity = "10min"\n', "").split(f"[site.{OTHER}]\n")
+
+    return load_policy(f"{both(one)[0]}[site.{OTHER}]\n{both(other)[1]}")
+
+
 # ---- the product ------------------------------------------------------------------------------------------
 
 
@@ -102,12 +121,12 @@ class Course(NamedTuple):
 STRAIGHT = Course()
 
 
-def sums(known: Policy, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT) -> Sums:
-    """Return the sums that noise is added to, from three hours before a day to five hours after it."""
-    (plan,), found = count_plans(known, SITE), Sums()
+def sums(known: Policy, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT, site: str = SITE) -> Sums:
+    """Return the sums of a site that noise is added to, from three hours before a day to five hours after it."""
+    (plan,), found = count_plans(known, site), Sums()
     assert isinstance(plan, ChangePlan)
     state = plan.sums.initial()
-    for window in windows(known, heard, day, course):
+    for window in windows(known, heard, day, course, site):
         if plan.is_counted(window) and (tick := plan.day_tick(window)).position not in course.unused:
             state, [made] = plan.sums.step(state, tick)
             for node, value in zip(nodes(plan), made.tolist(), strict=True):
@@ -122,10 +141,10 @@ def nodes(plan: CountPlan) -> list[Node]:
 
 
 def windows(
-    known: Policy, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT
+    known: Policy, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT, site: str = SITE
 ) -> Iterable[OccupancyWindow]:
-    """Yield the windows that come of messages."""
-    core, sense = Ingest.of_policy(known, bytes(32)), Pipeline(known, SITE, laboratory()).stages.occupancy
+    """Yield the windows of a site that come of messages."""
+    core, sense = Ingest.of_policy(known, bytes(32)), Pipeline(known, site, laboratory()).stages.occupancy
     begin = day.start - 3 * HOUR
     state, held, todo = core.initial(begin), sense.initial(), sorted(heard)
     again, over = sorted(course.restarts), sorted(course.takeovers)
@@ -144,7 +163,7 @@ def windows(
             if over and over[0] <= now:
                 over.pop(0)
                 held = sense.rebase_ticks(sense.decode(sense.encode(held)))
-            for message in sent:
+            for message in (each for each in sent if each.site == site):
                 held, made = sense.step(held, message)
                 yield from (each for each in made if isinstance(each, OccupancyWindow))
 
@@ -155,7 +174,7 @@ def _observe(core: Ingest, state: object, word: Heard) -> None:
         if not word.zone:
             seen = Sighting(Kind.RESTART, nas=NAS, age=word.age)
         else:
-            radio = bytes.fromhex(access_point(word.zone).replace(":", ""))
+            radio = bytes.fromhex(access_point(word.zone.lower(), int(word.zone.isupper())).replace(":", ""))
             client = (0xA4 << 40 | word.device).to_bytes(6, "big")
             kind = Kind.LEAVE if word.left else Kind.ASSOCIATE
             seen = Sighting(kind, client, radio, age=at - word.time, session=b"1", user_name=word.login, nas=NAS)
@@ -175,6 +194,9 @@ class Reference(NamedTuple):
     holds: Micros
     """How long a message holds."""
     sessions: bool = False
+    logins: bool = False
+    others: bool = False
+    """Where logins count, whether devices without one count too."""
 
     def sums(self, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT) -> Sums:
         """Return the sums of one day; a device's messages come in the order in which they happened."""
@@ -184,9 +206,7 @@ class Reference(NamedTuple):
         used = [position for position in range(length) if position not in course.unused]
         names = {"zone": list(ZONES), "floor": sorted(set(FLOORS.values())), "building": ["building"]}
         changes = {(level, name): [0] * length for level in self.levels for name in names[level]}
-        for device in {word.device for word in words if word.zone}:
-            mine = [word for word in words if word.device == device or not word.zone]
-            where = self.presence(mine, day)
+        for where in self.whereabouts(words, day):
             for level in self.levels:
                 for node, ticks in self.counted(where, level).items():
                     before = 0
@@ -216,9 +236,35 @@ class Reference(NamedTuple):
                 seen[word.device] = word.came
             yield word._replace(age=word.came - max(word.time, began))
 
-    def presence(self, words: Sequence[Heard], day: PrivacyDay) -> list[str]:
-        """Return the zone at each tick of the day, '' where the device is not; residents are left out."""
-        where, last = list[str](), ("", 0, False)  # zone, time, whether it has ended
+    def whereabouts(self, words: Sequence[Heard], day: PrivacyDay) -> Iterable[list[str]]:
+        """Yield, for each device or login that counts, its zone at each tick of the day."""
+        stays, merged = dict[tuple[bytes, int], list[Heard]](), dict[object, list[list[tuple[str, Micros]]]]()
+        devices = {word.device for word in words if word.zone}
+        for word, login in self.owned(words, day):
+            for device in devices if word.device < 0 else {word.device}:
+                stays.setdefault((login, device), []).append(word)
+        for (login, device), mine in stays.items():
+            merged.setdefault(login or device, []).append(self.presence(mine, day))
+        for each in merged.values():
+            # a login is where that device of it is that changed its zone last
+            yield [max(at, key=lambda place: (bool(place[0]), place[1]))[0] for at in zip(*each, strict=True)]
+
+    def owned(self, words: Sequence[Heard], day: PrivacyDay) -> Iterable[tuple[Heard, bytes]]:
+        """Yield each message with the login to which it belongs; '' where it belongs to the device itself."""
+        bound = dict[int, bytes]()
+        for word in words:
+            if not self.logins:
+                yield word, b""
+            elif day.start < word.time <= day.end:
+                if word.login and not word.left:
+                    bound[word.device] = word.login
+                login = word.login or bound.get(word.device, b"")
+                if login or self.others:
+                    yield word, login
+
+    def presence(self, words: Sequence[Heard], day: PrivacyDay) -> list[tuple[str, Micros]]:
+        """Return the zone at each tick of the day, and since when; '' where the device is not, or is a resident."""
+        where, last, since = list[tuple[str, Micros]](), ("", 0, False), 0  # zone, time, whether it has ended
         todo = [word for word in words if day.start < word.time <= day.end]
         for tick in range(day.start + TICK, day.end + 1, TICK):
             while todo and todo[0].time <= tick:
@@ -226,16 +272,18 @@ class Reference(NamedTuple):
                 if not word.zone:
                     last = (last[0], last[1], True)
                 elif not word.left:
+                    stays = word.zone == last[0] and not last[2] and word.time < last[1] + self.holds
+                    since = since if stays else word.time
                     last = (word.zone, word.time, False)
                 elif word.zone == last[0]:
                     last = (last[0], last[1], True)
             here = bool(last[0]) and not last[2] and tick < last[1] + self.holds
-            where.append(last[0] if here else "")
-        resident, absent = bool(where[0]), 0  # the day's first half hour has one tick
-        for position, zone in enumerate(where):
+            where.append((last[0] if here else "", since))
+        resident, absent = bool(where[0][0]), 0  # the day's first half hour has one tick
+        for position, (zone, begun) in enumerate(where):
             absent = 0 if zone else absent + 1
             resident = resident and absent < 6
-            where[position] = "" if resident else zone
+            where[position] = ("" if resident else zone, begun)
         return where
 
     def counted(self, where: Sequence[str], level: str) -> dict[str, set[int]]:
@@ -268,10 +316,10 @@ def factor(visits: int, ticks: int) -> tuple[int, ...]:
 # ---- prices -----------------------------------------------------------------------------------------------
 
 
-def squared(known: Policy, one: Sums, other: Sums, day: PrivacyDay) -> float:
+def squared(known: Policy, one: Sums, other: Sums, day: PrivacyDay, site: str = SITE) -> float:
     """Return |s|² of two worlds, on the day in which they differ; all other days are the same in both."""
     assert one.keys() == other.keys()
-    wide, total = variances(known), 0.0
+    wide, total = variances(known, site), 0.0
     for (number, node), values in one.items():
         others = other[number, node]
         assert values.keys() == others.keys()
@@ -282,24 +330,26 @@ def squared(known: Policy, one: Sums, other: Sums, day: PrivacyDay) -> float:
     return total
 
 
-def variances(known: Policy) -> Mapping[str, float]:
+def variances(known: Policy, site: str = SITE) -> Mapping[str, float]:
     """Return sigma'² of each level, for the finest audience."""
-    (plan,) = count_plans(known, SITE)
+    (plan,) = count_plans(known, site)
     mechanism = plan.mechanisms[max(plan.mechanisms)]
     assert isinstance(mechanism, LevelChanges)
     pairs = zip(plan.release.levels_up, mechanism.levels, strict=True)
     return {level: float(each.variance) for level, each in pairs}
 
 
-_PRINTED: dict[str, Mapping[str, float]] = {}
-"""Version of a policy -> its prices."""
+_PRINTED: dict[tuple[str, str], Mapping[str, float]] = {}
+"""Version of a policy, and site -> its prices."""
 
 
-def shift(known: Policy, unit: str) -> float:
+def shift(known: Policy, unit: str, site: str = SITE) -> float:
     """Return mu of the epsilon that is printed for a unit."""
-    if known.version not in _PRINTED:
-        [_PRINTED[known.version]] = [each.tight for each in count_promises(known) if each.reader == "public"]
-    epsilon, delta, phi = _PRINTED[known.version][unit], 1e-6, NormalDist().cdf
+    if (known.version, site) not in _PRINTED:
+        for each in count_promises(known):
+            if each.reader == "public":
+                _PRINTED[known.version, each.site] = each.tight
+    epsilon, delta, phi = _PRINTED[known.version, site][unit], 1e-6, NormalDist().cdf
     low, high = 0.0, 20.0
     for _ in range(60):
         mu = (low + high) / 2

@@ -455,6 +455,9 @@ class World:
                     self._happens(todo.pop(0))
                 self.now = sent.at
                 self._take(sent)
+            for event in todo:  # also where no message of another device comes after it
+                self.now = event.at
+                self._happens(event)
         except TacetError as error:
             self._note(error)
         return self.made

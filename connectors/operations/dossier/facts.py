@@ -99,12 +99,21 @@ def _sites(policy: Policy) -> dict[str, list[Row]]:
         "events": those(lambda site: site.feed == "devices" and not site.has_sessions),
         "sessions": those(lambda site: site.has_sessions),
         "counters": those(lambda site: site.feed == "counts"),
+        "bounded": those(lambda site: site.contribution is not None),
+        "visited": [
+            Row(name, _site(name, site)) for name, site in policy.site.items() if _counts_changes(policy, name)
+        ],
         "logins": those(lambda site: site.counts_logins),
         "others_counted": those(lambda site: site.counts_logins and site.others == "count"),
         "opt_out": those(lambda site: site.opt_out == "list"),
         "no_opt_out": those(lambda site: site.opt_out != "list" and site.feed == "devices"),
         "rotating": those(lambda site: site.feed == "devices" and site.randomised == "count"),
     }
+
+
+def _counts_changes(policy: Policy, site: str) -> bool:
+    counts = [release for release in policy.release if isinstance(release, CountRelease) and release.by_changes]
+    return any(policy.zones_of(release, site) for release in counts)
 
 
 def _site(name: str, site: Site) -> dict[str, Value]:

@@ -373,6 +373,8 @@ def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
         for unit in (unit for unit in COMPARED if not counted or unit in COUNTED):
             prices = _price(before, unit), _price(now, unit)
             words = describe_unit(unit, counted=counted, logins=logins)
+            if unit == "presence_tuple" and delta is not None:
+                words = f"any part of one {'login' if logins else 'device'}'s day"
             yield from _compared(f"{site}/{release} for {reader}", f"{words}{at_delta}", prices, stated=stated)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 from connectors.operations.policy.guarantees import identities_cost, signed_sentence
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import day_model, queried_attributes
+from stream.accounting.day_charges import REPLACED, UNPROVEN
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
@@ -104,8 +106,10 @@ def _of_day(promise: CountPromise) -> dict[str, Any]:
     if terms.noise == CHANGES:
         del of_day["ticks"]
         changes = {"count": CHANGES, "noise": "gaussian", "visits": terms.ticks // 2}
-        shift = math.ceil(10**6 * math.sqrt(sum(terms.parameters))) / 10**6
-        return of_day | changes | {"noise_scale": list(promise.scales), "shift": shift}
+        parts = {"shift": Fraction(1), "shift_moved": REPLACED.get(terms.ticks, UNPROVEN)}
+        squared = sum(terms.parameters, Fraction(0))
+        shifts = {name: math.ceil(10**6 * math.sqrt(each * squared)) / 10**6 for name, each in parts.items()}
+        return of_day | changes | {"noise_scale": list(promise.scales), **shifts}
     return of_day
 
 

@@ -16,9 +16,9 @@ a float here and the string "inf" in JSON. A malformed model raises ``UsageError
 
 For ``compose`` a release is an object: ``noise`` ("laplace" with ``epsilon``, "gaussian" with ``sigma``, "pure" with
 ``epsilon``, "changes" with ``shift``) and ``times``, by default 1: the number of its values that the change alters,
-each by one, or of the days where changes are paid for; a day that is replaced counts as four. Epsilons, sigmas and
-shifts (mu of a day, in standard deviations; ``policy show --json`` prints it) are numbers or, for full precision,
-decimal strings.
+each by one, or of the days where changes are paid for. Epsilons, sigmas and shifts (in standard deviations; ``policy
+show --json`` prints ``shift``, mu of a day, and ``shift_moved``, that of a day replaced) are numbers or, for full
+precision, decimal strings.
 """
 
 from __future__ import annotations

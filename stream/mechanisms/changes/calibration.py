@@ -8,8 +8,9 @@
 
 **Claim.** A day added or removed costs at most what one value of a continuous Gaussian costs that is shifted by mu
 standard deviations (:mod:`stream.accounting.gaussian_shift`), even if what people do depends on what was published
-before. A day replaced, or a part of a day, changes C'd by a difference of two such vectors, and costs at most a shift
-of 2 mu; m devices shift by m mu.
+before. A day replaced, or a part of a day, changes C'd by a difference of two such vectors. Its squared length is at
+most ``day_charges.REPLACED`` D'², whatever happens, so in the proof that many mu² take the place of mu². m devices
+shift by m mu.
 
 **Proof.** 1. Let x be a discrete Gaussian of variance V around an integer m, and y a continuous one of variance V - τ²
 around m. Round y to the integers at random, with weights e**(-(x-y)²/(2τ²)). By Poisson's summation the sum of these

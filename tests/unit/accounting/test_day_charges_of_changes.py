@@ -7,7 +7,16 @@ from fractions import Fraction
 import pytest
 
 from stream.accounting.composition import Gaussian, compose
-from stream.accounting.day_charges import DayLines, cost_of, day_units, decode_lines, encode_lines, finest
+from stream.accounting.day_charges import (
+    REPLACED,
+    DayLines,
+    changed_loss,
+    cost_of,
+    day_units,
+    decode_lines,
+    encode_lines,
+    finest,
+)
 from stream.accounting.gaussian_shift import epsilon_of
 from stream.accounting.units import GroupOf
 from stream.mechanisms.changes.factor import factor_of
@@ -36,13 +45,25 @@ def test_a_day_costs_its_price_however_it_is_shared(shares: tuple[Fraction, ...]
     assert units["device_day"].composed(DELTA) <= 2.002
 
 
-def test_any_part_of_a_day_that_is_another_costs_a_shift_twice_as_long() -> None:
-    mu = sum(price().parameters)
+def test_any_part_of_a_day_that_is_another_costs_the_bound_of_a_day_replaced_and_no_less() -> None:
+    squared = sum(price().parameters)
     units = day_units(terms(), 12 * 5 * MINUTE, GroupOf(3))
     moved = units["device_day_moved"].composed(DELTA)
-    assert moved == pytest.approx(epsilon_of(4 * mu, DELTA), rel=2e-3)
-    assert 4.2 < moved < 4.4
+    least = epsilon_of(REPLACED[8] * squared, DELTA)
+    assert least <= moved < 1.002 * least
+    assert 3.8 < moved < 3.85
     assert units["presence_tuple"].composed(DELTA) == units["observation"].composed(DELTA) == moved
+
+
+def test_a_number_of_changes_without_a_proof_costs_a_shift_twice_as_long() -> None:
+    squared = sum(price().parameters)
+    for changes in (7, 18):
+        units = day_units(terms()._replace(ticks=changes), 12 * 5 * MINUTE, GroupOf(3))
+        moved = units["device_day_moved"].composed(DELTA)
+        assert moved == pytest.approx(epsilon_of(4 * squared, DELTA), rel=2e-3)
+        probability = Fraction(1, 1000)
+        known = changed_loss(CHANGES, price().parameters, 8, probability, 1)
+        assert changed_loss(CHANGES, price().parameters, changes, probability, 1) > known
 
 
 def test_the_devices_of_a_person_shift_together() -> None:
@@ -76,4 +97,4 @@ def test_an_account_pays_each_day_once_and_goes_through_its_byte_form() -> None:
 
 
 def test_the_loss_of_changed_parts_is_bounded_with_the_probability_that_a_policy_names() -> None:
-    assert 3 < price().changed < 4
+    assert 2.9 < price().changed < 3

@@ -12,11 +12,15 @@ from click.testing import CliRunner, Result
 
 from connectors.cli.leakage import leakage
 from connectors.cli.optimise import optimise
+from connectors.operations.policy.promises import promises
 from stream.accounting.gaussian_shift import epsilon_of
 from stream.accounting.leakage import queries
 from stream.errors import UsageError
+from stream.release.validation import load_policy
 from tacet import leakage as public
+from tests.support.day_policies import change_release, visit_site
 from tests.support.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
+from tests.support.small_building import policy_text
 
 GAUSSIAN = {"covariance": [[1, 0.5], [0.5, 2]], "range": 2, "scale": 1.5}
 TEMPORAL = {"forward": [[0.9, 0.1], [0.1, 0.9]], "stationary": True, "epsilon": [0.1] * 5}
@@ -93,7 +97,7 @@ def test_compose_answers_pure_and_at_delta() -> None:
 
 @pytest.mark.parametrize(("more", "epsilon"), [({}, 2.0), ({"times": 4}, 4.318), ({"times": 2}, 2.93)])
 def test_compose_adds_up_days_of_changes(more: dict[str, int], epsilon: float) -> None:
-    """A day that is replaced shifts twice as much, as four days do; the figures are those that are printed."""
+    """Four days shift twice as much; the figures are those that are printed."""
     found = answer(leakage, "compose", model=one_release(noise="changes", shift=0.448332, **more) | {"group": 1})
     assert found["epsilon"]["pure"] == "inf"
     assert found["epsilon"]["approximate"] == pytest.approx(epsilon, rel=1e-3)
@@ -101,6 +105,14 @@ def test_compose_adds_up_days_of_changes(more: dict[str, int], epsilon: float) -
     assert found["epsilon"]["approximate"] >= least - 1e-9
     three = answer(leakage, "compose", model=one_release(noise="changes", shift=0.448332) | {"group": 3})
     assert three["epsilon"]["approximate"] == pytest.approx(6.872, rel=1e-3)
+
+
+def test_compose_of_the_shifts_that_policy_show_prints_gives_the_prices_that_it_prints() -> None:
+    [found] = promises(load_policy(policy_text(change_release(public="2"), site=visit_site())))["counts"][:1]
+    for shift, unit in (("shift", "device_day"), ("shift_moved", "device_day_moved")):
+        model = one_release(noise="changes", shift=found[shift]) | {"group": 1}
+        composed = answer(leakage, "compose", model=model)["epsilon"]["approximate"]
+        assert composed == pytest.approx(found["tight"][unit]["epsilon"], rel=2e-3)
 
 
 @pytest.mark.parametrize(

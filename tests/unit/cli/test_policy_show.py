@@ -82,11 +82,12 @@ def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path: Path, hea
 
 
 def test_a_policy_of_whole_days_says_where_the_price_of_a_change_is_printed(tmp_path: Path) -> None:
-    """Twice the epsilon is not the price of a day of which a part is changed: 4.32 where the day costs 2."""
+    """Twice the epsilon is not the price of a day of which a part is changed: 3.83 where the day costs 2."""
     text = " ".join(shown(tmp_path, policy_text(change_release(), site=visit_site())))
     assert "Moving it elsewhere" not in text
     assert "what it costs to change any part of them is in a column of its own." in text
     assert "any part of" in text
+    assert "by at most a factor exp(epsilon), and by delta where noise is gaussian. For whole days" in text
 
 
 def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path: Path) -> None:

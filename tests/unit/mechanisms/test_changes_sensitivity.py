@@ -1,21 +1,33 @@
-"""The shipped bounds on one device's day: no pattern exceeds them, and some come near.
+"""The shipped bounds on one device's day, and on a day replaced: no pattern exceeds them, and some come near.
 
 The nightly test derives every bound again; the fast ones derive those of short days, and search for patterns in all.
 """
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
+from stream.accounting.day_charges import REPLACED, UNPROVEN
 from stream.errors import UsageError
 from stream.mechanisms.changes.factor import ORDERS, factor_of, rounded_weights
 from stream.mechanisms.changes.sensitivity import ONE_NODE, SEVERAL_NODES, squared_sensitivity
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.noise import Ints
 from stream.records import MINUTE
-from tests.support.changes_certificate import attraction, best_pattern, gram, one_node, several_nodes
+from tests.support import changes_certificate
+from tests.support.changes_certificate import (
+    attraction,
+    best_pattern,
+    best_replaced,
+    gram,
+    one_node,
+    replaced_at_one_node,
+    replaced_at_several_nodes,
+    several_nodes,
+)
 
 VISITS = range(1, 9)
 
@@ -127,3 +139,75 @@ def test_rounding_to_16_digits_keeps_the_attraction() -> None:
 def _rounded_gram(weights: Ints) -> Floats:
     matrix = np.array([np.append(np.zeros(s, np.int64), weights[: len(weights) - s]) for s in range(len(weights))])
     return np.asarray((matrix @ matrix.T).astype(np.float64))
+
+
+# ---- a day replaced ----------------------------------------------------------------------------------------
+
+
+def check_replaced(ticks: int, visits: int, parts: Fraction) -> None:
+    """Raise AssertionError unless a bound on days replaced, in parts of that on a day, holds at all levels."""
+    order = ORDERS[visits]
+    assert replaced_at_one_node(order, ticks, visits) <= parts * ONE_NODE[ticks][visits - 1]
+    assert replaced_at_several_nodes(order, ticks, visits) <= parts * SEVERAL_NODES[ticks][visits - 1]
+
+
+@pytest.mark.parametrize("visits", VISITS)
+def test_bounds_of_short_days_replaced_are_certified(visits: int) -> None:
+    check_replaced(50, visits, REPLACED[2 * visits])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ticks", [100, 150, 300])
+@pytest.mark.parametrize("visits", VISITS)
+def test_every_bound_of_a_day_replaced_is_certified(ticks: int, visits: int) -> None:
+    check_replaced(ticks, visits, REPLACED[2 * visits])
+
+
+@pytest.mark.parametrize("visits", [1, 4, 8])
+def test_bound_of_a_day_replaced_that_is_too_small_is_found(visits: int) -> None:
+    with pytest.raises(AssertionError):
+        check_replaced(50, visits, Fraction(9, 10) * REPLACED[2 * visits])
+
+
+@pytest.mark.parametrize("visits", VISITS)
+def test_two_days_come_near_the_bound_of_a_day_replaced(visits: int) -> None:
+    """At one node, by search; a shift is a root."""
+    order = ORDERS[visits]
+    found, days = best_replaced(order, 300, visits)
+    row = sum(_row(order, 300, day) * (-1) ** number for number, day in enumerate(days))
+    assert found == sum(int(each) ** 2 for each in row)
+    most = REPLACED[2 * visits] * ONE_NODE[300][visits - 1]
+    assert 1 <= math.sqrt(most / found) < (1.04 if visits == 3 else 1.025)
+    assert REPLACED[2 * visits] < UNPROVEN
+
+
+def _row(order: Fraction, ticks: int, changes: list[int]) -> Ints:
+    row, weights = np.zeros(ticks, np.int64), rounded_weights(order, ticks)
+    for number, tick in enumerate(each for each in changes if each < ticks):
+        row[tick:] += (-1) ** number * weights[: ticks - tick]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("ticks", "visits", "nodes"),
+    [(8, 1, 1), (9, 2, 1), (9, 3, 1), (6, 1, 2), (7, 2, 2), (7, 3, 2), (5, 2, 3), (5, 3, 3)],
+)
+def test_no_two_of_all_days_of_a_few_ticks_exceed_the_bound_of_a_day_replaced(
+    ticks: int, visits: int, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one node, the worst pair of all comes within 1 % of it."""
+    order, where = ORDERS[visits], np.array(list(product(range(nodes + 1), repeat=ticks)))
+    before = np.pad(where, ((0, 0), (1, 0)))[:, :-1]
+    days = where[((where > 0) & (where != before)).sum(axis=1) <= visits]
+    effects = np.array([_row(order, ticks, [tick]) for tick in range(ticks)])
+    rows = np.concatenate(
+        [np.diff(days == node, axis=1, prepend=0).astype(float) @ effects for node in range(1, nodes + 1)], axis=1
+    )
+    own = (rows**2).sum(axis=1)
+    worst = float((own[:, None] + own - 2 * rows @ rows.T).max())
+    monkeypatch.setitem(changes_certificate.SMOOTH, (ticks, visits), (1.22, 1.74, 0.17))
+    bound = replaced_at_several_nodes(order, ticks, visits)
+    if nodes == 1:
+        bound = replaced_at_one_node(order, ticks, visits)
+        assert worst > 0.99 * bound
+    assert worst <= max(bound, replaced_at_one_node(order, ticks, visits))

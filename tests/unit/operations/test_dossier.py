@@ -18,7 +18,7 @@ from connectors.operations.dossier.facts import Installation, dossier_languages,
 from connectors.operations.policy.promises import promises
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
-from tests.support.day_policies import day_release, day_site
+from tests.support.day_policies import change_release, day_release, day_site, visit_site
 from tests.support.forecasts import with_forecast
 from tests.support.hostile_names import HOSTILE_NAMES, as_shown
 from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
@@ -64,6 +64,21 @@ def test_days_are_listed_with_their_delta() -> None:
     for unit in ("device_day", "device_day_moved", "person_day"):
         assert f"{found['tight'][unit]['epsilon']:.3g}" in row
     assert "day_deltas.delta/dbh/day/facilities" in statements(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        (policy_text(day_release(), site=day_site()), "bounded", "ticks each pseudonym has counted"),
+        (policy_text(change_release(), site=visit_site()), "visited", "exact counts of all windows of that day"),
+    ],
+)
+def test_what_is_remembered_of_a_day_is_named_with_its_end(text: str, kind: str, told: str) -> None:
+    rows = statements(made(text))
+    found = {name for name in rows if name.endswith((".remembered/dbh", ".kept/dbh"))} - {"events.kept/dbh"}
+    assert found == {f"{kind}.remembered/dbh", f"{kind}.kept/dbh"}
+    assert told in rows[f"{kind}.remembered/dbh"]
+    assert "until the day ends at 04:00" in rows[f"{kind}.kept/dbh"]
 
 
 def test_where_logins_count_sentences_and_the_account_say_login() -> None:

@@ -17,7 +17,7 @@ from stream.policy.mechanisms import MECHANISMS, names_where
 from stream.records import Heartbeat, Published
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
-from tests.support.day_policies import day_release, day_site
+from tests.support.day_policies import change_release, day_release, day_site, visit_site
 from tests.support.forecasts import TABLE, with_forecast
 from tests.support.people_models import HALLS
 from tests.support.small_building import ATTRIBUTES, SITE, laboratory, messages, people, policy_text
@@ -82,6 +82,13 @@ def test_an_epsilon_that_is_stated_is_compared_to_its_last_digit() -> None:
     stored = day_release(mechanism="plain")
     found = between(*(policy_text(each, site=day_site()) for each in (stored, stored.replace('"2"', '"2.002"'))))
     assert "dearer" in {change.kind for change in found.changes}
+
+
+def test_where_a_day_is_paid_for_a_part_of_it_is_compared_and_no_tick() -> None:
+    texts = [policy_text(change_release(), site=visit_site(visits=visits)) for visits in (4, 2)]
+    found = {change.text for change in between(*texts).changes if change.kind == "cheaper"}
+    assert "any part of one device's day, at delta 1e-06, costs epsilon 3.74852 instead of 3.83491" in found
+    assert not any("at one tick" in text for text in found)
 
 
 def test_a_smaller_epsilon_is_cheaper_in_every_unit_for_every_reader() -> None:
