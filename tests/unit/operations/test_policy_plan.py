@@ -112,6 +112,16 @@ def test_the_simulated_day_is_a_whole_day_of_every_zone() -> None:
     assert len(simulated_day(15 * MINUTE).windows) == 96
 
 
+def test_simulated_devices_count_at_a_site_of_logins_each_as_the_only_one_of_a_login() -> None:
+    keys = 'identity = "login"\nothers = "ignore"\n' + day_site("12h")
+    of_logins, of_devices = (
+        simulated_windows(load_policy(policy_text(count_release(), site=site)))[SITE]
+        for site in (keys, day_site("12h"))
+    )
+    assert sum(sum(window.counts) for window in of_logins) > 0
+    assert [window.counts for window in of_logins] == [window.counts for window in of_devices]
+
+
 def zone(name: Any, kind: Any, radios: int = 1) -> Any:
     points = tuple(f"02:00:00:00:00:{place:02x}" for place in range(radios))
     return Zone(id=name, kind=kind, capacity=1, access_points=points)
