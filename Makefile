@@ -19,7 +19,7 @@ demo: $(READY)  ## Play a simulated day, from SNMP traps to private counts and t
 	@$(PYTHON) -m connectors demo
 
 test: $(READY)  ## Run all tests but the long storm; tests that need Kafka or snmptrap are skipped if it is missing
-	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile
 
 docs: $(READY)  ## Generate the parts of the documents that follow from the code: modules, commands, metrics
 	$(PYTHON) docs/modules.py

@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import itertools
 import os
 import signal
 import uuid
-from collections.abc import Callable, Collection, Container, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:  # what needs no broker does not load a client of Kafka
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
     from tests.integration.kafka_brokers import Broker, JavaCluster
     from tests.integration.secured_kafka import SecuredKafka
 
 T = TypeVar("T")
-BROKERS = {"kafka", "three_brokers", "secured_kafka"}
-"""The fixtures that are brokers."""
+# Collecting makes half a million objects and no garbage: searching them again and again takes a tenth of its time.
+gc.disable()
 
 # What one example takes says how busy the machine is.
 settings.register_profile("tacet", deadline=None)
@@ -34,39 +35,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: those who wait for a broker leave theirs to somebody else."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more than there are processors: workers that wait for a broker leave theirs to the others."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where files run side by side, let some wait for brokers while others work, and the small ones come last."""
-    if hasattr(config, "workerinput"):
-        waiting = {item.path for item in items if isinstance(item, pytest.Function) and BROKERS & {*item.fixturenames}}
-        order = side_by_side({item.path for item in items}, waiting)
-        items.sort(key=lambda item: order.index(item.path))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Let some workers run the files that wait for brokers, and the others all the rest meanwhile."""
+    if config.option.dist != "loadfile":
+        return None
+    from tests.support.file_scheduling import FileScheduling
+
+    return FileScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
     """Leave what collecting has made, half a million objects, out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
     """Let the interpreter collect them at its end."""
     gc.unfreeze()
-
-
-def side_by_side(files: Collection[Path], waiting: Container[Path]) -> list[Path]:
-    """Return in which order files begin: one that waits for brokers, two that do not, and so on.
-
-    Who waits for a broker leaves two thirds of a processor to others; when all did at once, the machine would idle.
-    Files of single functions are the shortest. At the end they leave nobody without work for long.
-    """
-    others = sorted((path for path in files if path not in waiting), key=lambda path: ("unit" in path.parts, path))
-    work = iter(others)
-    turns = ([path, *itertools.islice(work, 2)] for path in sorted(path for path in files if path in waiting))
-    return [*itertools.chain.from_iterable(turns), *work]
 
 
 @pytest.fixture(scope="session")

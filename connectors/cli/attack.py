@@ -11,7 +11,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, FOLDER, VerbGroup, dialect_options, json_option, policy_option, read_policy
+from connectors.cli.options import (
+    FILE,
+    FOLDER,
+    VerbGroup,
+    dialect_options,
+    json_option,
+    observed_site,
+    policy_option,
+    read_policy,
+)
 from connectors.cli.output import print_json, progress
 from connectors.lab.attacks.membership import MembershipTrial, check_promised, membership_report
 from connectors.lab.attacks.membership import membership as attack_by_membership
@@ -19,7 +28,6 @@ from connectors.lab.attacks.recording import opened_at_random, record
 from connectors.lab.attacks.report import NOTICE, draw, report, tables
 from connectors.lab.attacks.study import AttackTerms, attack_day
 from connectors.lab.plots import need_matplotlib
-from connectors.lab.sites import observed_site
 from connectors.secrets.private_files import check_private_folder, private_folder
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.replay import refuse_used

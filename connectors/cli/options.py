@@ -270,9 +270,9 @@ def bootstrap(settings: Settings, given: str | None) -> str:
 
     From then on the process waits for brokers according to the settings.
     """
-    from connectors.storage.kafka.aiokafka_client import BROKERS  # noqa: PLC0415 - loads a client of Kafka
+    from connectors.storage.kafka.aiokafka_client import BROKER_HEALTH  # noqa: PLC0415 - loads a client of Kafka
 
-    BROKERS.set_session_timeout(settings.session_timeout)
+    BROKER_HEALTH.set_session_timeout(settings.session_timeout)
     servers = given or settings.kafka
     if not servers:
         msg = "--kafka: must be given, or TACET_KAFKA set"
@@ -293,6 +293,24 @@ def refuse_unknown(policy: Policy, reopened: Iterable[str]) -> None:
         if site not in policy.site:
             msg = f"--reopen: must name a site of the policy ({', '.join(policy.site)}), got {site!r}"
             raise UsageError(msg)
+
+
+def observed_site(policy: Policy, name: str | None) -> str:
+    """Return the site of a recording, by the option ``--site``: the named one, or the policy's only one.
+
+    Raises:
+        UsageError: the policy has no such site, or several and none is named; or the site has people counters, which
+            observe no devices.
+    """
+    names = ", ".join(policy.site)
+    if name is None and len(policy.site) != 1:
+        raise UsageError(f"--site: must name one of the policy's sites ({names})")
+    site = next(iter(policy.site)) if name is None else name
+    if site not in policy.site:
+        raise UsageError(f"--site: must be one of the policy's sites ({names}), got {site!r}")
+    if policy.site[site].feed == "counts":
+        raise UsageError(f"--site: must be a site whose devices are observed (feed = 'devices'), got {site!r}")
+    return site
 
 
 # Storage to read from: an embedded store, Kafka, or a service.

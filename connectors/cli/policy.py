@@ -53,6 +53,7 @@ from stream.records import ObservationBatch
 from stream.release.validation import Policy, load_policy
 
 if TYPE_CHECKING:
+    from connectors.operations.policy.comparison import ComparedLevel
     from connectors.operations.policy.quality import Windows
 
 
@@ -402,7 +403,7 @@ def _planned(policy: Policy, days: Windows) -> dict[str, Any]:
         return policy_plan.plan(policy, days, lambda: advance(next(tried)))
 
 
-def _compared(policy: Policy) -> list[dict[str, Any]]:
+def _compared(policy: Policy) -> list[ComparedLevel]:
     """Return the errors of ticks and of changes, for each release that could pay for either."""
     from connectors.operations.policy.comparison import COUNTS, comparable, comparison  # noqa: PLC0415 - only here
 

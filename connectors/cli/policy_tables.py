@@ -9,14 +9,14 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from connectors.cli.output import table, utility_warning
-from connectors.operations.policy.contribution_loss import loss_sentence
+from connectors.operations.policy.contribution_loss import Loss, loss_sentence
 from connectors.operations.policy.diff import Change, Difference
 from connectors.operations.policy.guarantees import (
     COUNTED,
@@ -43,8 +43,10 @@ from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy
 
 if TYPE_CHECKING:
+    from connectors.operations.policy.comparison import ComparedLevel
     from connectors.operations.policy.quality import Quality
 
+Row = TypeVar("Row", bound=Mapping[str, Any])
 
 MOST_ROWS = 16
 """Patterns of a joint distribution that are printed; --json has all."""
@@ -116,7 +118,7 @@ _HEADS = 8
 """Characters per line of a unit's name in a column's head."""
 
 
-def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
+def print_promises(policy: Policy, losses: Sequence[Loss]) -> None:
     """Print all guarantees of a policy: counts, budgets, thresholds, attributes, and what is not protected."""
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
@@ -403,7 +405,7 @@ def print_plan(console: Console, report: dict[str, Any]) -> None:
         console.print(attributes)
 
 
-def print_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
+def print_comparison(console: Console, rows: Sequence[ComparedLevel]) -> None:
     """Print the errors of ticks beside those of changes."""
     for site, of_site in _by_site(rows):
         columns = ("mean\ncount", "error by\nticks", "error by\nchanges")
@@ -517,9 +519,9 @@ def print_targets(console: Console, report: dict[str, Any], logins: Collection[s
     )
 
 
-def _by_site(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _by_site(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
     """Yield each site with its rows, in their order."""
-    sites: dict[str, list[dict[str, Any]]] = {}
+    sites: dict[str, list[Row]] = {}
     for row in rows:
         sites.setdefault(row["site"], []).append(row)
     yield from sites.items()

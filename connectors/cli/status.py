@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import click
 from rich.console import Console
@@ -18,11 +18,20 @@ from connectors.cli.options import (
     storage_options,
 )
 from connectors.cli.output import print_json, table
-from connectors.operations.status import describe
+from connectors.operations.status import Status, describe
 from connectors.storage.embedded.reader import read_snapshot
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
 from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
+
+
+class PartitionStatus(NamedTuple):
+    """The progress of a partition; a store is one."""
+
+    status: Status
+    partition: int
+    lag: int
+    """Messages that wait."""
 
 
 @click.command()
@@ -40,14 +49,17 @@ def status(
     policy = None if policy_file is None else read_policy(policy_file)
     if store is not None:
         snapshot, waiting = read_snapshot(store)
-        parts = [] if snapshot is None else [describe(snapshot, policy) | {"partition": 0, "lag": waiting}]
+        parts = [] if snapshot is None else [PartitionStatus(describe(snapshot, policy), 0, waiting)]
     else:
         parts = []
         for partition, (snapshot, end) in run_async(_positions(servers or "")).items():
             if snapshot is not None:
                 report = describe(snapshot, policy)
-                parts.append(report | {"partition": partition, "lag": end - report["next"]})
-    print_json({"partitions": parts}) if as_json else _print_status(parts)
+                parts.append(PartitionStatus(report, partition, end - report["next"]))
+    if as_json:
+        print_json({"partitions": [each.status | {"partition": each.partition, "lag": each.lag} for each in parts]})
+    else:
+        _print_status(parts)
 
 
 async def _positions(kafka: str) -> dict[int, tuple[bytes | None, int]]:
@@ -56,14 +68,14 @@ async def _positions(kafka: str) -> dict[int, tuple[bytes | None, int]]:
     return {partition: (snapshots.get(partition), end) for partition, end in ends.items()}
 
 
-def _print_status(parts: list[dict[str, Any]]) -> None:
+def _print_status(parts: list[PartitionStatus]) -> None:
     console = Console(highlight=False)
     if not parts:
         console.print("Nothing has been processed yet.")
     for part in parts:
-        title = f"partition {part['partition']}: next message {part['next']}, lag {part['lag']} messages"
+        title = f"partition {part.partition}: next message {part.status['next']}, lag {part.lag} messages"
         sites = table(title, ("site", "last window"), ("behind the\nclock", "ledger\nentries", "releases left\ntoday"))
-        for name, site in part["sites"].items():
+        for name, site in part.status["sites"].items():
             left = site.get("releases_left_today")
             sites.add_row(
                 f"{name} (suspended)" if site["closed"] else name,

@@ -9,7 +9,16 @@ import click
 from connectors.cli.options import VerbGroup, bootstrap, json_option, policy_option, read_policy, run_async
 from connectors.cli.output import print_json
 from connectors.sources.counters.topic import check_topic
-from connectors.storage.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_reserved, run_user, users
+from connectors.storage.kafka.acls import (
+    BROKER_SETTINGS,
+    NOTHING,
+    Foreign,
+    commands,
+    document,
+    is_reserved,
+    run_user,
+    users,
+)
 from connectors.storage.kafka.cluster import found_cluster
 from connectors.storage.kafka.topics import BESIDES, Created, create_topics, topic_names
 from stream.errors import UsageError
@@ -103,7 +112,7 @@ def acls(
     click.echo(
         "# for brokers and controllers, in server.properties; also set super.users to whoever runs these commands:"
     )
-    for name, value in BROKERS.items():
+    for name, value in BROKER_SETTINGS.items():
         click.echo(f"#   {name}={value}")
     for user in accounts:
         click.echo(f"\n# {user.role}{f' {user.audience}' if user.audience else ''}")

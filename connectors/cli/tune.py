@@ -10,11 +10,10 @@ from typing import cast, get_args
 import click
 from rich.console import Console
 
-from connectors.cli.options import FILE, NUMBER, dialect_options, json_option, policy_option, read_policy
+from connectors.cli.options import FILE, NUMBER, dialect_options, json_option, observed_site, policy_option, read_policy
 from connectors.cli.output import print_json, progress, table
 from connectors.keys import key_files
 from connectors.lab.attacks.recording import laboratory
-from connectors.lab.sites import observed_site
 from connectors.lab.tuning import TTL, Candidate, TuningReport, TuningRequest, TuningRow, check_request, recorded_site
 from connectors.lab.tuning import tune as tuned
 from connectors.sources.recordings.dialect import Dialect

@@ -31,11 +31,11 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float 
 
 
 def _steps(most: float) -> list[float]:
-    """Return up to five round numbers from 0 to at least the largest value."""
+    """Return up to five round numbers from 0 to at least the largest value; 0 alone if noise made all negative."""
     step = 1.0
     while most > 4 * step:
         step *= 2.5 if f"{step:g}"[0] == "2" else 2
-    return [step * each for each in range(5) if step * each < most + step]
+    return [0.0, *(step * each for each in range(1, 5) if step * each < most + step)]
 
 
 def bars(name: str, labels: Sequence[str], bands: Sequence[tuple[float, float, float] | None]) -> str:

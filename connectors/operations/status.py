@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from stream.accounting.ledger import BudgetView
 from stream.engine.snapshot import open_snapshot, sensing_status
@@ -13,7 +13,27 @@ from stream.release.validation import Policy
 from stream.schemas import rfc3339
 
 
-def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
+class SiteStatus(TypedDict):
+    """The progress of one site."""
+
+    watermark: str | None
+    last_window: str | None
+    ledger_entries: int
+    closed: bool
+    """Whether it is suspended."""
+    releases_left_today: NotRequired[dict[str, int | None]]
+    """By release and audience; None without a budget. Only with a policy that has the site."""
+
+
+class Status(TypedDict):
+    """The progress that one state records."""
+
+    next: int
+    policy_version: str
+    sites: dict[str, SiteStatus]
+
+
+def describe(snapshot: bytes, policy: Policy | None) -> Status:
     """Return position, policy version and, per site, watermark, last window, ledger and releases left today."""
     head, sites = open_snapshot(snapshot)
     return {
@@ -23,9 +43,9 @@ def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
     }
 
 
-def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[str, Any]:
+def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> SiteStatus:
     sensing, (release, _) = sensing_status(stages), decode_release_state(stages["release"])
-    status: dict[str, Any] = {
+    status: SiteStatus = {
         "watermark": None if sensing.watermark is None else rfc3339(sensing.watermark),
         "last_window": None if sensing.last_window is None else rfc3339(sensing.last_window),
         "ledger_entries": release.ledger.sequence,

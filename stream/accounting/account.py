@@ -57,6 +57,7 @@ from stream.accounting.costs import (
     compose_costs,
     decode_totals,
     encode_totals,
+    is_infinite,
     window_cost,
 )
 from stream.accounting.count_exponent import count_exponent
@@ -144,7 +145,7 @@ class ReaderSpend:
 
 
 def _dearness(cost: Cost, delta: Fraction) -> tuple[Epsilon, float]:
-    return cost.pure, running_price(cost.tally, delta) if math.isinf(cost.pure) else 0.0
+    return cost.pure, running_price(cost.tally, delta) if is_infinite(cost.pure) else 0.0
 
 
 def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> d
     tight = {
         unit: {"epsilon": _price(cost, delta, exact=exact), "delta": float(delta)}
         for unit, cost in units.items()
-        if UNITS[unit].scope.accumulates or math.isinf(cost.pure)
+        if UNITS[unit].scope.accumulates or is_infinite(cost.pure)
     }
     return {unit: decimal_string(cost.pure) for unit, cost in units.items()} | {"tight": tight}
 

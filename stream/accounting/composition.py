@@ -188,19 +188,19 @@ def _composed(distributions: Sequence[PrivacyLossDistribution], delta: float) ->
         return 0.0
     if len(distributions) == 1:
         return epsilon_at(distributions[0], exact)
-    return _mixed(distributions, exact - FOURIER, grid_interval(distributions, exact, ROUNDED_UP, POINTS))
+    least = max(epsilon_at(law, exact) for law in distributions)
+    return _mixed(distributions, exact - FOURIER, grid_interval(distributions, least, ROUNDED_UP, POINTS))
 
 
-def grid_interval(distributions: Sequence[PrivacyLossDistribution], delta: float, more: float, points: int) -> float:
+def grid_interval(distributions: Sequence[PrivacyLossDistribution], least: float, more: float, points: int) -> float:
     """Return a grid spacing for these distributions, with which one of them alone costs no more than all together.
 
     Args:
         distributions: distributions of losses that are added up.
-        delta: the delta of the price.
+        least: the largest price of one of them alone; all together cost no less.
         more: relative error that the grid may add to the price.
         points: largest number of points, which takes precedence over ``more``.
     """
-    least = max(epsilon_at(law, delta) for law in distributions)
     width = sum(law.step * len(law.masses) for law in distributions)
     return max(more * least / len(distributions), width / points)
 
@@ -257,14 +257,13 @@ def running_price(
     Returns:
         Nats, rounded up to a millionth.
     """
-    noisy = frozenset(
-        (noise, rounded_up(times)) for noise, times in noises.items() if not isinstance(noise, EpsilonEvent)
-    )
-    worst = Decimal(0)
+    noisy, worst = list[tuple[Laplace | Gaussian, int]](), Decimal(0)
     for noise, times in noises.items():
         if isinstance(noise, EpsilonEvent):
             worst = _EXACTLY.fma(noise.epsilon, group * times, worst)
-    composed = float(worst) + (_composed_bound(noisy, delta, group) if noisy else 0.0)
+        else:
+            noisy.append((noise, rounded_up(times)))
+    composed = float(worst) + (_composed_bound(frozenset(noisy), delta, group) if noisy else 0.0)
     return min(_up(composed), _up(float(most)))
 
 
@@ -277,15 +276,22 @@ def rounded_up(times: int) -> int:
 @lru_cache(maxsize=4096)
 def _composed_bound(noisy: frozenset[tuple[Laplace | Gaussian, int]], delta: Fraction, group: int) -> float:
     runs = sorted(noisy, key=str)
+    exact = float(delta) * (1 - ROUNDING)
     try:
-        laws = [loss_distribution(replace(noise, times=times), group) for noise, times in runs]
+        alone = [_bound_alone(noise, times, exact, group) for noise, times in runs]
     except UsageError:
         return _concentrated(runs, delta, group)
-    exact = float(delta) * (1 - ROUNDING)
-    if len(laws) == 1:
-        return epsilon_at(laws[0], exact)
-    interval = grid_interval(laws, exact, MORE, BOUND_POINTS)
+    if len(alone) == 1:
+        return alone[0]
+    laws = [loss_distribution(replace(noise, times=times), group) for noise, times in runs]
+    interval = grid_interval(laws, max(alone), MORE, BOUND_POINTS)
     return epsilon_at(reduce(added, (on_grid(law, interval) for law in laws)), exact)
+
+
+@lru_cache(maxsize=4096)
+def _bound_alone(noise: Laplace | Gaussian, times: int, delta: float, group: int) -> float:
+    """Return the price of one run; cached, because it stays the same beside others that grow."""
+    return epsilon_at(loss_distribution(replace(noise, times=times), group), delta)
 
 
 def _concentrated(runs: Iterable[tuple[Laplace | Gaussian, int]], delta: Fraction, group: int) -> float:

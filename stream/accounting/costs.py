@@ -15,6 +15,7 @@ for w; days that are paid as a whole are in ``day_charges``.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,11 @@ Epsilon = Fraction | float
 """Infinite if the noise has no pure epsilon."""
 
 
+def is_infinite(epsilon: Epsilon) -> bool:
+    """Return whether an epsilon is infinite; a fraction, which is not, is not converted to find out."""
+    return isinstance(epsilon, float) and math.isinf(epsilon)
+
+
 class Cost(NamedTuple):
     """A sum of epsilons, and the noisy values for which they are paid, which change by one each."""
 
@@ -136,6 +142,8 @@ class Cost(NamedTuple):
 def compose_costs(costs: Iterable[Cost]) -> Cost:
     """Return the sum of costs."""
     listed = list(costs)
+    if len(listed) == 1:
+        return listed[0]
     return Cost(sum((cost.pure for cost in listed), Fraction(0)), all_of(cost.tally for cost in listed))
 
 
@@ -152,8 +160,12 @@ class UnitCost(NamedTuple):
 
     def composed(self, delta: Fraction) -> float:
         """Return the epsilon at a delta; UsageError where the distribution is too large."""
-        releases = [replace(noise, times=number) for noise, number in self.cost.tally.items()]
-        return compose(releases, delta, self.group).approximate
+        return _composed(frozenset(self.cost.tally.items()), delta, self.group)
+
+
+@lru_cache(maxsize=1024)
+def _composed(noises: frozenset[tuple[Noise, int]], delta: Fraction, group: int) -> float:
+    return compose([replace(noise, times=number) for noise, number in noises], delta, group).approximate
 
 
 # The cost of one window.

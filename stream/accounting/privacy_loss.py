@@ -102,7 +102,7 @@ def _bell(variance: Fraction, shift: int, times: int) -> PrivacyLossDistribution
     )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _repeated(law: PrivacyLossDistribution, times: int) -> PrivacyLossDistribution:
     """Return the distribution of the sum of ``times`` independent losses, by squaring.
 
@@ -222,17 +222,35 @@ def epsilon_at(law: PrivacyLossDistribution, delta: float) -> float:
         return math.inf
     if delta_at(law, 0.0) <= delta:
         return 0.0
-    least, most = 0, min(len(law.masses), math.ceil(law.top / law.step)) - 1
-    while least < most:  # find the last loss at which delta is still met
-        middle = (least + most + 1) // 2
-        if delta_at(law, law.top - middle * law.step) <= delta:
-            least = middle
-        else:
-            most = middle - 1
+    least = _last_loss(law, delta)
     masses = law.masses[: least + 1]
     a = law.infinite + _sum(masses)
     b = _sum(masses * exp_minus(law.step * np.arange(least, -1, -1.0)))
     return max(0.0, law.top - least * law.step + float(_EXACT.ln(Decimal((a - delta) / b))))
+
+
+def _last_loss(law: PrivacyLossDistribution, delta: float) -> int:
+    """Return the index of the smallest positive loss at which ``delta`` is still met; it is met at the largest."""
+
+    def exceeds(index: int) -> bool:
+        return delta_at(law, law.top - index * law.step) > delta
+
+    end = min(len(law.masses), math.ceil(law.top / law.step))
+    first, stride = min(_about_last_loss(law, delta, end), end - 1), 1
+    while first > 0 and exceeds(first):
+        end, first, stride = first, max(0, first - stride), 2 * stride
+    stride = 1
+    while first + stride < end and not exceeds(first + stride):
+        first, stride = first + stride, 2 * stride
+    return bisect_left(range(first + 1, min(end, first + stride)), True, key=exceeds) + first
+
+
+def _about_last_loss(law: PrivacyLossDistribution, delta: float, end: int) -> int:
+    """Return a guess of ``_last_loss`` from all losses at once, which may err and depends on the machine."""
+    growth = np.minimum(law.step * np.arange(end), 600.0)
+    masses = law.masses[:end]
+    deltas = law.infinite + np.cumsum(masses) - np.exp(-growth) * np.cumsum(masses * np.exp(growth))
+    return max(0, int(np.searchsorted(deltas > delta, True)) - 1)
 
 
 def exp_minus(values: Floats) -> Floats:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.exact import exp, ln
+from stream.mechanisms.exact import exp, ln_of
 
 _STEEPEST = 700.0
 """Exponents are limited to this: the omitted part is below 1e-300."""
@@ -53,7 +53,7 @@ class Beliefs(NamedTuple):
 
 def term(p: float) -> float:
     """Return -p ln p, 0 at 0; the same on every machine."""
-    return -p * float(ln(np.array([p]))[0]) if p > 1e-300 else 0.0
+    return -p * ln_of(p) if p > 1e-300 else 0.0
 
 
 def beliefs(epsilons: Sequence[float], priors: Sequence[float] | None = None) -> Beliefs:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
-from math import isqrt, sqrt
+from math import frexp, isqrt, sqrt
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,6 +59,17 @@ def ln(x: Floats) -> Floats:
     for k in range(23, 0, -2):
         series = series * square + 1 / k
     return np.asarray(n * _LN2_HIGH + (n * _LN2_LOW + 2 * s * series))
+
+
+def ln_of(x: float) -> float:
+    """Return the natural logarithm of one normal x > 0, with the bits of ``ln`` and without its arrays."""
+    m, n = frexp(x)
+    m, n = (2 * m, n - 1) if m < _SQRT_HALF else (m, n)
+    s = (m - 1) / (m + 1)
+    square, series = s * s, 0.0
+    for k in range(23, 0, -2):
+        series = series * square + 1 / k
+    return n * _LN2_HIGH + (n * _LN2_LOW + 2 * s * series)
 
 
 def half_of_three_quarter_power(n: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any
 
 import orjson
@@ -36,9 +36,11 @@ from stream.policy.fields import (
     Frozen,
     Ident,
     Name,
+    ReadText,
     decimal_string,
     parse_duration,
     parse_epsilon,
+    read_no_file,
     refuse_repeats,
 )
 from stream.policy.forecasts import Forecast, ForecastError, attach_closed_days, check_forecasts, forecast_name
@@ -343,10 +345,10 @@ def _check_largest(release: CountRelease, what: str, most: int) -> None:
         raise ValueError(msg)
 
 
-def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None = None) -> PolicyDocument:
+def parse(text: str, file: str = "policy", read: ReadText = read_no_file) -> PolicyDocument:
     """Parse a policy and check its own rules; PolicyError names the file, the line or key, the rule and the value.
 
-    ``attached`` returns the text of a file that the policy names; without it the policy may name no file.
+    ``read`` returns the text of a file that the policy names; without it the policy may name no file.
     """
     try:
         document = tomllib.loads(text)
@@ -360,10 +362,10 @@ def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None
         msg = f"{file}: not TOML: a number must have fewer than 4,300 digits"
         raise PolicyError(msg) from None
     try:
-        attach_schedules(document, attached)
-        attach_people(document, attached)
-        attach_closed_days(document, attached)
-        attach_names(document, attached)
+        attach_schedules(document, read)
+        attach_people(document, read)
+        attach_closed_days(document, read)
+        attach_names(document, read)
         policy = PolicyDocument.model_validate(document)
     except ValidationError as error:
         report = refusals(error.errors(), PolicyDocument, document, text)

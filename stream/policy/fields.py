@@ -30,6 +30,16 @@ LARGEST_EPSILON = 100
 EVERYBODY = "all"
 """The name for all audiences together; no audience may have it."""
 
+ReadText = Callable[[str], str]
+"""Returns the text of a file that a policy names; ValueError with the rule if it cannot."""
+
+
+def read_no_file(_: str) -> str:
+    """Refuse every file, which is right for a policy that is no file itself."""
+    msg = "must not name a file where the policy is no file"
+    raise ValueError(msg)
+
+
 LONGEST_DAYS = 3660
 """Longest duration: ten years."""
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|min|h|d)")
@@ -125,7 +135,8 @@ def parse_delta(text: Any) -> Fraction:
 
 def decimal_string(value: Fraction | float) -> str:
     """Return the decimal string of a fraction that has a finite one (``"0.1"``, ``"28.8"``, ``"0"``), or ``"inf"``."""
-    return "inf" if value == math.inf else _decimal_string(*value.as_integer_ratio())
+    infinite = isinstance(value, float) and value == math.inf
+    return "inf" if infinite else _decimal_string(*value.as_integer_ratio())
 
 
 @lru_cache(maxsize=4096)

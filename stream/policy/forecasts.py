@@ -5,7 +5,7 @@ Closed days change what is forecast, so they are part of the policy itself, also
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, StrictInt
 
 from stream.errors import TacetError
 from stream.policy.counts import CountRelease
-from stream.policy.fields import Frozen, Ident, Name
+from stream.policy.fields import Frozen, Ident, Name, ReadText
 from stream.policy.people import published_nodes
 from stream.policy.sites import Site
 
@@ -66,13 +66,12 @@ class ForecastError(TacetError):
     """The file of closed days cannot be used; the message names the key and the rule."""
 
 
-def attach_closed_days(document: Mapping[str, Any], attached: Callable[[str], str] | None) -> None:
+def attach_closed_days(document: Mapping[str, Any], read: ReadText) -> None:
     """Replace the name of each file of closed days in the tables ``[forecast]`` of a policy by its days.
 
     Args:
         document: the parsed policy; it changes in place.
-        attached: returns the closed days of an iCalendar file, a date in each line, ValueError if it cannot; without
-            it no file may be named.
+        read: returns the closed days of an iCalendar file, a date in each line.
 
     Raises:
         ForecastError: a file cannot be read, or ``years`` is missing.
@@ -88,13 +87,10 @@ def attach_closed_days(document: Mapping[str, Any], attached: Callable[[str], st
             msg = "forecast.years: must list the years that are taken from the file, such as [2026, 2027]"
             raise ForecastError(msg)
         try:
-            if attached is None:
-                msg = "must be dates where the policy is no file"
-                raise ValueError(msg)
             if not name.lower().endswith(".ics"):
                 msg = "must be dates, or an iCalendar file whose name ends with .ics"
                 raise ValueError(msg)
-            days = attached(name).split()
+            days = read(name).split()
         except ValueError as error:
             msg = f"forecast.closed: {error}, got {name!r}"
             raise ForecastError(msg) from None

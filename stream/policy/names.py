@@ -11,12 +11,12 @@ import ipaddress
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
-from stream.policy.fields import Frozen, Ident, refuse_repeats
+from stream.policy.fields import Frozen, Ident, ReadText, refuse_repeats
 from stream.policy.validation_errors import MOST_REPORTED, refusals, shown
 
 _MAC = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:.-]?){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])")
@@ -134,14 +134,14 @@ def read_names(text: str) -> NamesFile:
         raise NamesError(*refusals(error.errors(), NamesFile, document, text, of="file of names")) from None
 
 
-def attach_names(document: Mapping[str, Any], attached: Callable[[str], str] | None) -> None:
+def attach_names(document: Mapping[str, Any], read: ReadText) -> None:
     """Replace the name of each file of names in the sites of a policy by what it says.
 
     Names of zones and the order of floors also replace those of the policy itself.
 
     Args:
         document: the parsed policy.
-        attached: returns the text of a file, ValueError if it cannot; without it no file may be named.
+        read: returns the text of a file.
 
     Raises:
         NamesError: a file cannot be read, is no file of names, or names what the policy does not have.
@@ -154,7 +154,7 @@ def attach_names(document: Mapping[str, Any], attached: Callable[[str], str] | N
         if not isinstance(file, str):
             continue
         if file not in files:
-            files[file] = _file(f"site.{name}.names", file, sites, attached)
+            files[file] = _file(f"site.{name}.names", file, sites, read)
         if name not in files[file].site:
             msg = f"{file}: site.{name}: must be given, because the policy takes this site's names from here"
             raise NamesError(msg)
@@ -165,14 +165,9 @@ def attach_names(document: Mapping[str, Any], attached: Callable[[str], str] | N
         _merge(names, site)
 
 
-def _file(
-    key: str, file: str, sites: Mapping[str, Any], attached: Callable[[str], str] | None
-) -> NamesFile:  # fmt: skip
-    if attached is None:
-        msg = f"{key}: must not be given where the policy is no file, got {file!r}"
-        raise NamesError(msg)
+def _file(key: str, file: str, sites: Mapping[str, Any], read: ReadText) -> NamesFile:
     try:
-        text = attached(file)
+        text = read(file)
     except ValueError as error:
         msg = f"{key}: {error}, got {file!r}"
         raise NamesError(msg) from None

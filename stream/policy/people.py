@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from itertools import pairwise
 from math import isqrt
@@ -30,7 +30,7 @@ from pydantic import Field, StrictBool, StrictInt, ValidationError, model_valida
 
 from stream.errors import TacetError
 from stream.policy.counts import CountRelease, Level
-from stream.policy.fields import Frozen, Ident, Name, decimal_string
+from stream.policy.fields import Frozen, Ident, Name, ReadText, decimal_string
 from stream.policy.sites import Site
 
 THOUSAND = 1000
@@ -294,12 +294,12 @@ class PeopleError(TacetError):
     """The file of a model cannot be used; the message names the key and the rule."""
 
 
-def attach_people(document: Mapping[str, Any], attached: Callable[[str], str] | None) -> None:
+def attach_people(document: Mapping[str, Any], read: ReadText) -> None:
     """Replace the name of each model's file in the tables ``[people]`` of a policy by the model.
 
     Args:
         document: the parsed policy; it changes in place.
-        attached: returns the text of a file, ValueError if it cannot; without it no file may be named.
+        read: returns the text of a file.
 
     Raises:
         PeopleError: a file cannot be read, or is not a model.
@@ -311,10 +311,7 @@ def attach_people(document: Mapping[str, Any], attached: Callable[[str], str] | 
         if not isinstance(name, str):
             continue
         try:
-            if attached is None:
-                msg = "must be a model where the policy is no file"
-                raise ValueError(msg)
-            table["model"] = read_model(attached(name)).model_dump(mode="json")
+            table["model"] = read_model(read(name)).model_dump(mode="json")
         except ValueError as error:
             msg = f"people.model: {error}, got {name!r}"
             raise PeopleError(msg) from None

@@ -9,7 +9,7 @@ policy's meaning.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -24,6 +24,7 @@ from stream.policy.fields import (
     Frozen,
     Ident,
     Name,
+    ReadText,
     Spend,
     decimal_string,
     listed,
@@ -80,12 +81,12 @@ class ScheduleError(Exception):
     """A schedule file broke a rule; the message gives the key that names it, the rule and the file's name."""
 
 
-def attach_schedules(document: Mapping[str, Any], attached: Callable[[str], str] | None) -> None:
+def attach_schedules(document: Mapping[str, Any], read: ReadText) -> None:
     """Replace the name of each schedule file in the releases of a policy by the rows of the file.
 
     Args:
         document: the parsed policy.
-        attached: returns the text of a file, ValueError if it cannot; without it no file may be named.
+        read: returns the text of a file.
 
     Raises:
         ScheduleError: a file cannot be read, or is not a schedule.
@@ -95,17 +96,10 @@ def attach_schedules(document: Mapping[str, Any], attached: Callable[[str], str]
         name = release.get("schedule") if isinstance(release, dict) else None
         if isinstance(name, str):
             try:
-                release["schedule"] = read_schedule(_text(name, attached))
+                release["schedule"] = read_schedule(read(name))
             except (ValueError, csv.Error) as error:
                 msg = f"release[{number}].schedule: {error}, got {name!r}"
                 raise ScheduleError(msg) from None
-
-
-def _text(name: str, attached: Callable[[str], str] | None) -> str:
-    if attached is None:
-        msg = "must be a list where the policy is no file"
-        raise ValueError(msg)
-    return attached(name)
 
 
 def read_schedule(text: str) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, final
 
 from stream.policy.document import PolicyDocument, Release, parse
+from stream.policy.fields import ReadText, read_no_file
 from stream.release.guarantees import check_attribute_logic, check_knowledge, check_promises
 from stream.release.prices import check_noise, check_runs
 from stream.release.queries import check_heat_maps
@@ -57,9 +58,9 @@ def validate(document: PolicyDocument, file: str = "policy") -> Policy:
     return Policy.model_construct(**dict(document))
 
 
-def load_policy(text: str, file: str = "policy", attached: Callable[[str], str] | None = None) -> Policy:
+def load_policy(text: str, file: str = "policy", read: ReadText = read_no_file) -> Policy:
     """Parse and validate a policy; PolicyError names the file, the line or key, the rule and the value.
 
-    ``attached`` returns the text of a file that the policy names; without it the policy may name no file.
+    ``read`` returns the text of a file that the policy names; without it the policy may name no file.
     """
-    return validate(parse(text, file, attached), file)
+    return validate(parse(text, file, read), file)

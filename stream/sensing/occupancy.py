@@ -392,6 +392,8 @@ class OccupancyOperator:
                 if self.keep_presence:
                     out.extend(self._finish_stays(state, tick))
                 state.next_tick = tick + self.tick_length
+            if due:
+                state.update_known_devices()
             due = due[WINDOWS_AT_ONCE:]
             yield out, not due
             if not due:
@@ -420,7 +422,6 @@ class OccupancyOperator:
             present = self._present(state)
         day, bounded = self._count_by_day(state, tick, present)
         by_visits = self._count_visits(state, tick, present)
-        state.update_known_devices()
         state.closed = tick
         share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
         watermark.remove_intervals(state.clock, tick)

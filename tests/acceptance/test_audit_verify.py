@@ -121,6 +121,8 @@ def test_deleted_entries_are_noticed_by_every_verb_that_reads_the_books(
     """4,918 of 5,118 rows deleted, and the account of a coalition fell from 51 to 2 in silence."""
     change(scenario / "store" / "store.sqlite", delete(which))
     assert missing in verify(scenario)["first_break"]
+    exported = run("audit", "export", "--store", scenario / "store", "--out", scenario / "books")
+    assert (exported.code, (scenario / "books").exists()) == (2, False)
     given = ("--policy", scenario / "policy.toml", "--key-file", scenario / "key", "--store", scenario / "store")
     for verb in (
         ("account", "--store", scenario / "store"),

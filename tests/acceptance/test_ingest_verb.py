@@ -17,7 +17,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.sources.snmp.sender import Association, encode_associate
-from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, here, tacet
 from tests.integration.kafka_brokers import Broker, clear_topics
 from tests.support.patience import PATIENCE
 
@@ -152,7 +152,7 @@ def test_bounds_of_windows_are_not_for_live_traps(scenario: Scenario) -> None:
 @pytest.fixture
 def bootstrap(kafka: Broker, scenario: Scenario) -> Iterator[str]:
     asyncio.run(clear_topics(kafka.bootstrap))
-    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", scenario.policy)
+    here("topics", "create", "--kafka", kafka.bootstrap, "--policy", scenario.policy)
     yield kafka.bootstrap
     asyncio.run(clear_topics(kafka.bootstrap))
 
@@ -182,8 +182,8 @@ def test_a_file_cut_by_ingest_gives_the_private_topics_of_a_replay_cut_likewise(
 ) -> None:
     common = ["--policy", str(scenario.policy), "--key-file", str(scenario.key)]
     cut = ["--from", "2026-03-02T10:08:00Z", "--to", "2026-03-02T10:34:00Z"]
-    tacet("replay", scenario.rows, *common, "--out", scenario.folder / "out", *cut)
-    tacet("ingest", "--kafka", bootstrap, *common, "--observations", scenario.rows, *cut)
+    here("replay", scenario.rows, *common, "--out", scenario.folder / "out", *cut)
+    here("ingest", "--kafka", bootstrap, *common, "--observations", scenario.rows, *cut)
     wanted = {
         path.parent.name: path.read_text().splitlines() for path in (scenario.folder / "out/private").glob("*/*.jsonl")
     }
@@ -194,7 +194,7 @@ def test_a_file_cut_by_ingest_gives_the_private_topics_of_a_replay_cut_likewise(
         patience = time.monotonic() + PATIENCE
         while found != wanted and time.monotonic() < patience:
             words = ["subscribe", "--kafka", bootstrap, "--from-start", "--until-end", "--json"]
-            found = {name: tacet(*words, "--audience", name).stdout.splitlines() for name in wanted}
+            found = {name: here(*words, "--audience", name).stdout.splitlines() for name in wanted}
         worker.terminate()
         assert worker.wait(PATIENCE) == 0
     finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from connectors.sources.ingest.addresses import address_of
 from connectors.sources.snmp.sender import Association, encode_associate, encode_keepalive
-from tests.acceptance.command_line import command, run, tacet
+from tests.acceptance.command_line import command, here, run
 from tests.support.documents import ROOT
 from tests.support.patience import PATIENCE
 
@@ -53,16 +53,16 @@ def address_in(log: Path) -> tuple[str, int]:
 
 
 def released(store: Path) -> list[dict[str, object]]:
-    done = tacet("subscribe", "--store", store, "--audience", "public", "--from-start", "--until-end", "--json")
+    done = here("subscribe", "--store", store, "--audience", "public", "--from-start", "--until-end", "--json")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_from_a_controllers_list_to_what_people_read(tmp_path: Path) -> None:
     policy, key, store, log = (tmp_path / name for name in ("building.toml", "key", "store", "log"))
     made = ("--access-points", LIST, "--columns", COLUMNS, "--controllers", "127.0.0.1", "--timezone", "Europe/Berlin")
-    tacet("policy", "init", *made, "--out", policy)
-    tacet("policy", "check", policy)
-    tacet("key", "create", key, "--laboratory")
+    here("policy", "init", *made, "--out", policy)
+    here("policy", "check", policy)
+    here("key", "create", key, "--laboratory")
     (tmp_path / "communities").write_bytes(COMMUNITY)
     (tmp_path / "communities").chmod(0o600)
     listening = command(["run", "--udp", "127.0.0.1:0", "--policy", policy, "--key-file", key, "--store", store,

@@ -139,8 +139,9 @@ def test_no_optional_library_is_needed(scenario: Path, monkeypatch: pytest.Monke
     """So there is none to be missed after the recording has been read."""
     for name in ("matplotlib", "pandas", "httpx", "aiomqtt", "standardwebhooks"):
         monkeypatch.setitem(sys.modules, name, None)
-    words = ["--task", "tasks", "--mechanism", "ttl", "--mechanism", "filter", "--runs", "20", "--days", "2"]
-    done = ask(scenario, *words, "--utility", "0.9", "--epsilon-min", "10", "--epsilon-max", "10")
+    words = ["--task", "tasks", "--mechanism", "ttl", "--mechanism", "laplace", "--runs", "4", "--days", "2"]
+    limits = ["--confidence", "0.5", "--epsilon-min", "10", "--epsilon-max", "10"]
+    done = ask(scenario, *words, "--utility", "0.9", *limits)
     assert done.code == 0, done.problem
 
 

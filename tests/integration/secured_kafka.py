@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest
 
-from connectors.storage.kafka.acls import BROKERS, Foreign, User, document, run_user, users
+from connectors.storage.kafka.acls import BROKER_SETTINGS, Foreign, User, document, run_user, users
 from connectors.storage.kafka.connection import Access
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
@@ -81,7 +81,7 @@ class Secured:
         """Return a broker's settings: passwords on its port, certificates on one more and among controllers."""
         mtls = self.mtls.setdefault(port, free_port())
         listeners = f"SASL_SSL://127.0.0.1:{port},MTLS://127.0.0.1:{mtls}"
-        return dict(BROKERS) | {
+        return dict(BROKER_SETTINGS) | {
             "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": listeners,
             "listener.security.protocol.map": "SASL_SSL:SASL_SSL,MTLS:SSL,CONTROLLER:SSL",

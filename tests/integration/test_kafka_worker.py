@@ -21,7 +21,7 @@ from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
-from tests.acceptance.command_line import POLICY, TICKS, command, tacet
+from tests.acceptance.command_line import POLICY, TICKS, command, here, tacet
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, start
 from tests.integration.kafka_brokers import Broker, clear_topics
@@ -190,7 +190,7 @@ def scenario(kafka: Broker, tmp_path: Path) -> Iterator[list[str]]:
     asyncio.run(clear_topics(kafka.bootstrap))
     asyncio.run(create_topics(kafka.bootstrap, names, partitions=PARTITIONS))
     words = ["worker", "--kafka", kafka.bootstrap, "--policy", str(policy), "--key-file", str(key)]
-    tacet("ingest", *words[1:], "--observations", rows)
+    here("ingest", *words[1:], "--observations", rows)
     yield words
     asyncio.run(clear_topics(kafka.bootstrap))
 

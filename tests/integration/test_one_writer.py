@@ -25,7 +25,7 @@ from stream.engine.snapshot import open_snapshot
 from stream.records import Heartbeat
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
-from tests.acceptance.command_line import POLICY, tacet
+from tests.acceptance.command_line import POLICY, here, tacet
 from tests.integration.kafka_brokers import Broker, administrator, delete_topics
 from tests.integration.storm import is_stopped
 from tests.integration.two_writers import (
@@ -186,7 +186,8 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(scenario: Sce
         ["ingest", *scenario.words(), "--observations", str(scenario.folder / "rows.csv")],
         ["account", "--kafka", scenario.kafka.bootstrap],
     ):
-        assert output in tacet(*line, code=2).stderr
+        start = tacet if line[0] == "worker" else here
+        assert output in start(*line, code=2).stderr
     (found,) = findings(scenario)
     assert found["what"].startswith(f"topic {OBSERVATIONS}: has 8 partitions, the cluster 4")
     keeping, losing, ending = found["ways"]
@@ -201,9 +202,9 @@ def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(sc
     read = ["--kafka", scenario.kafka.bootstrap, "--audience", "facilities", "--from-start", "--until-end"]
     assert (
         f"topic {PRIVATE}: must have 4 partitions like the whole cluster, has 8"
-        in tacet("subscribe", *read, code=2).stderr
+        in here("subscribe", *read, code=2).stderr
     )
-    account = tacet("account", "--kafka", scenario.kafka.bootstrap, "--coalition", "facilities", code=2)
+    account = here("account", "--kafka", scenario.kafka.bootstrap, "--coalition", "facilities", code=2)
     assert f"topic {PRIVATE}: must have 4 partitions" in account.stderr
 
 
@@ -243,7 +244,7 @@ async def set_otherwise(kafka: Broker, topic: str, settings: dict[str, str]) -> 
 
 def test_topics_are_created_where_the_environment_says(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TACET_KAFKA", scenario.kafka.bootstrap)
-    reported = orjson.loads(tacet("topics", "create", "--policy", scenario.folder / "policy.toml", "--json").stdout)
+    reported = orjson.loads(here("topics", "create", "--policy", scenario.folder / "policy.toml", "--json").stdout)
     assert PRIVATE in reported["existing"]
 
 
@@ -277,8 +278,8 @@ def test_an_account_after_a_change_of_policy_reads_the_policies_that_are_kept(sc
     wait_until(lambda: later_out(scenario.kafka), "the second must work")
     assert len({entry["policy_version"] for entry in assert_one_history(scenario.kafka)}) == 2
     coalition = ["--coalition", "facilities,public", "--json"]
-    reported = orjson.loads(tacet("account", "--kafka", scenario.kafka.bootstrap, *coalition).stdout)
-    streamed = orjson.loads(tacet("account", "--kafka", scenario.kafka.bootstrap, "--json").stdout)
+    reported = orjson.loads(here("account", "--kafka", scenario.kafka.bootstrap, *coalition).stdout)
+    streamed = orjson.loads(here("account", "--kafka", scenario.kafka.bootstrap, "--json").stdout)
     for site in SITES:
         (added,) = reported["sites"][site]["last"]["audiences"].values()
         assert added == streamed["sites"][site]["last"]["coalition"]

@@ -19,7 +19,7 @@ import orjson
 from connectors.keys import key_files
 from stream.schemas import AUDIT, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
-from tests.acceptance.command_line import POLICY, TICKS, command, tacet
+from tests.acceptance.command_line import POLICY, TICKS, command, here, tacet
 from tests.integration.chain_storm import ROOT
 from tests.integration.kafka_brokers import Broker, clear_topics
 from tests.integration.storm import records
@@ -75,8 +75,8 @@ def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Scenario]:
     for name in ("key", "other"):
         key_files.create(tmp_path / name, laboratory=True)
     asyncio.run(clear_topics(kafka.bootstrap))
-    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
-    tacet("ingest", *scenario.words(), "--observations", tmp_path / "rows.csv")
+    here("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
+    here("ingest", *scenario.words(), "--observations", tmp_path / "rows.csv")
     yield scenario
     for process in scenario.started:
         with suppress(ProcessLookupError):
@@ -125,4 +125,4 @@ def assert_one_history(kafka: Broker) -> list[dict[str, Any]]:
 
 
 def findings(scenario: Scenario, key: str = "key") -> list[dict[str, Any]]:
-    return list(orjson.loads(tacet("recover", *scenario.words(key=key), "--json").stdout)["findings"])
+    return list(orjson.loads(here("recover", *scenario.words(key=key), "--json").stdout)["findings"])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from connectors.keys import key_files
-from connectors.sources.ingest import ingest
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Message, Sighting
 from connectors.storage.embedded.reader import read_outbox, read_topic
@@ -16,11 +15,12 @@ from connectors.storage.embedded.runner import opened
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options, Pipeline
-from stream.records import HOUR, MINUTE, SECOND, Micros, Published
+from stream.records import HOUR, MINUTE, Micros, Published
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, parse_record, parse_time
+from tests.support.connector_course import heard, sent_by_step
 from tests.support.day_policies import change_release, day_release, shared
-from tests.support.small_building import SITE, SOURCES, access_point, policy_text, run
+from tests.support.small_building import SITE, access_point, policy_text, run
 
 BEGINS = parse_time("2026-10-31T11:00:00Z")
 """04:00 in Los Angeles; clocks go back in the night that follows."""
@@ -67,20 +67,11 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def log(key: Path) -> list[Message]:
     """What a connector sends; it does not run while data is lost."""
-    core, sent, todo = Ingest.of_policy(POLICY, key_files.pseudonym_key(key)), list[Message](), list(WORDS)
-    state = core.initial(BEGINS - HOUR)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("GRID", "OUTAGE"):
-            patch.setattr(ingest, name, 5 * MINUTE)
-        for now in range(BEGINS - HOUR, BEGINS + LENGTH + 3 * HOUR, 5 * MINUTE):
-            while todo and todo[0][0] <= now:
-                time, sighting = todo.pop(0)
-                core.observe(state, time, SOURCES[0], SOURCES[0], sighting)
-            if (now - BEGINS) // HOUR in LOST:
-                continue
-            core.record_running(state, now)
-            sent += core.poll(state, now + SECOND)
-    return [*sent, *core.drain(state)]
+    core = Ingest.of_policy(POLICY, key_files.pseudonym_key(key))
+    steps = range(BEGINS - HOUR, BEGINS + LENGTH + 3 * HOUR, 5 * MINUTE)
+    lost = range(BEGINS + LOST.start * HOUR, BEGINS + LOST.stop * HOUR)
+    words = [heard(time, sighting) for time, sighting in WORDS]
+    return [message for _, sent in sent_by_step(core, words, steps, grid=5 * MINUTE, silent=lost) for message in sent]
 
 
 Topics = dict[str, list[bytes]]

@@ -17,7 +17,6 @@ import pytest
 from connectors.cli.policy_tables import print_promises
 from connectors.operations.policy.guarantees import describe_unit, login_lines, promise_lines
 from connectors.operations.policy.promises import promises
-from connectors.sources.ingest import ingest
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.subscribe.nodes import counted_in
@@ -27,8 +26,9 @@ from stream.release.account_stage import account_stage
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
+from tests.support.connector_course import heard, sent_by_step
 from tests.support.day_policies import change_release, day_release, day_site, shared
-from tests.support.small_building import SITE, SOURCES, access_point, laboratory, policy_text
+from tests.support.small_building import SITE, access_point, laboratory, policy_text
 
 BEGINS = parse_time("2026-03-03T00:00:00Z")
 """Of a privacy day: 16:00 in Los Angeles."""
@@ -91,33 +91,24 @@ def counts(
     """Lead messages through connectors that begin anew, and engines that go on from a snapshot, now and then."""
     core, found = Ingest.of_policy(policy, bytes(32)), Counts({}, {}, {})
     pipeline = Pipeline(policy, SITE, laboratory(), Options(occupancy=True))
-    state, states, todo = core.initial(BEGINS - HOUR), pipeline.initial(), sorted(words)
-    again, over = sorted(restarts), sorted(takeovers)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("GRID", "OUTAGE"):
-            patch.setattr(ingest, name, TICK // 2)  # heartbeats every five seconds would take long
-        for now in range(BEGINS - HOUR, BEGINS + DAY + 2 * HOUR, STEP):
-            while todo and todo[0].time <= now:
-                word = todo.pop(0)
-                radio = bytes.fromhex(access_point(word.zone).replace(":", ""))
-                seen = Sighting(word.kind, word.device, radio, age=word.age, session=b"1", user_name=word.login)
-                core.observe(state, word.time, SOURCES[0], SOURCES[0], seen)
-            core.record_running(state, now)
-            sent = core.poll(state, now + SECOND)
-            if again and again[0] <= now:
-                again.pop(0)
-                sent += core.drain(state)
-                state = core.initial(now, state.session)
-            if over and over[0] <= now:
-                over.pop(0)
-                states = pipeline.decode(pipeline.encode(states))
-            for message in sent:
-                states, out = pipeline.step(states, message)
-                for record in out:
-                    if isinstance(record, Published) and record.topic == OCCUPANCY:
-                        _note(found, parse_record(record.value))
+    states, over, steps = pipeline.initial(), sorted(takeovers), range(BEGINS - HOUR, BEGINS + DAY + 2 * HOUR, STEP)
+    heard_words = [heard(word.time, _sighting(word)) for word in sorted(words)]
+    for now, sent in sent_by_step(core, heard_words, steps, grid=TICK // 2, restarts=restarts):
+        if over and over[0] <= now:
+            over.pop(0)
+            states = pipeline.decode(pipeline.encode(states))
+        for message in sent:
+            states, out = pipeline.step(states, message)
+            for record in out:
+                if isinstance(record, Published) and record.topic == OCCUPANCY:
+                    _note(found, parse_record(record.value))
     assert found.zones or found.bounded
     return found
+
+
+def _sighting(word: Word) -> Sighting:
+    radio = bytes.fromhex(access_point(word.zone).replace(":", ""))
+    return Sighting(word.kind, word.device, radio, age=word.age, session=b"1", user_name=word.login)
 
 
 def _note(found: Counts, body: dict[str, object]) -> None:

@@ -14,15 +14,15 @@ import pytest
 
 from connectors.operations.policy.guarantees import promise_lines, session_lines
 from connectors.operations.policy.promises import promises
-from connectors.sources.ingest import ingest
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.pipeline import Options, Pipeline
-from stream.records import DAY, HOUR, MINUTE, SECOND, Micros, Published
+from stream.records import DAY, HOUR, MINUTE, Micros, Published
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
-from tests.support.small_building import SITE, SOURCES, access_point, laboratory, mac, policy_text
+from tests.support.connector_course import heard, sent_by_step
+from tests.support.small_building import SITE, access_point, laboratory, mac, policy_text
 
 PLAIN = """
 [[release]]
@@ -65,23 +65,19 @@ def counts(policy: Policy, words: Sequence[Word], *, bounded: bool = False) -> C
     """Return every count of three days around: (window, zone) -> devices."""
     core, cells = Ingest.of_policy(policy, bytes(32)), Cells()
     pipeline = Pipeline(policy, SITE, laboratory(), Options(occupancy=True))
-    state, states, todo = core.initial(BEGINS - DAY), pipeline.initial(), sorted(words)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("GRID", "OUTAGE"):
-            patch.setattr(ingest, name, MINUTE)  # three days of heartbeats every five seconds would take long
-        for now in range(BEGINS - DAY, BEGINS + 2 * DAY, MINUTE):
-            while todo and todo[0].time <= now:
-                time, zone, kind, client = todo.pop(0)
-                seen = Sighting(kind, client, bytes.fromhex(access_point(zone).replace(":", "")))
-                core.observe(state, time, SOURCES[0], SOURCES[0], seen)
-            core.record_running(state, now)
-            for message in core.poll(state, now + SECOND):
-                states, out = pipeline.step(states, message)
-                for record in out:
-                    if isinstance(record, Published) and record.topic == OCCUPANCY:
-                        body = parse_record(record.value)
-                        found = body.get("bounded", {}) if bounded else body["counts"]
-                        cells |= {(body["window_end"], zone): n for zone, n in found.items()}
+    states, steps = pipeline.initial(), range(BEGINS - DAY, BEGINS + 2 * DAY, MINUTE)
+    sightings = [
+        heard(time, Sighting(kind, client, bytes.fromhex(access_point(zone).replace(":", ""))))
+        for time, zone, kind, client in sorted(words)
+    ]
+    for _, sent in sent_by_step(core, sightings, steps, grid=MINUTE):
+        for message in sent:
+            states, out = pipeline.step(states, message)
+            for record in out:
+                if isinstance(record, Published) and record.topic == OCCUPANCY:
+                    body = parse_record(record.value)
+                    found = body.get("bounded", {}) if bounded else body["counts"]
+                    cells |= {(body["window_end"], zone): n for zone, n in found.items()}
     assert cells
     return cells
 

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.keys import key_files
 from connectors.storage.kafka import aiokafka_client, metadata
-from connectors.storage.kafka.aiokafka_client import Brokers
+from connectors.storage.kafka.aiokafka_client import BrokerHealth
 from connectors.storage.kafka.client import KafkaSink, partition_of
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended
 from connectors.storage.kafka.source_leases import SourceLeases
@@ -73,7 +73,7 @@ daily_budget = { public = "10" }
 """
 
 GLOBALS: Mapping[str, processes.Own] = {
-    aiokafka_client.__name__: lambda: {"BROKERS": Brokers(SESSION_TIMEOUT), "_probes": {}}
+    aiokafka_client.__name__: lambda: {"BROKER_HEALTH": BrokerHealth(SESSION_TIMEOUT), "_probes": {}}
 }
 """What each process has for itself."""
 

@@ -15,15 +15,12 @@ how far a printed (epsilon, delta) lets them be.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple
 
-import pytest
-
-from connectors.sources.ingest import ingest
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.mechanisms.changes.levels import LevelChanges
@@ -32,8 +29,10 @@ from stream.records import HOUR, MINUTE, SECOND, Micros, OccupancyWindow, Privac
 from stream.release.count_plan import ChangePlan, CountPlan, count_plans
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
+from tests.support import connector_course
+from tests.support.connector_course import sent_by_step
 from tests.support.day_policies import change_release, visit_site
-from tests.support.small_building import FLOORS, SITE, SOURCES, access_point, laboratory, policy_text
+from tests.support.small_building import FLOORS, SITE, access_point, laboratory, policy_text
 
 TICK = 30 * MINUTE
 STEP = 15 * MINUTE
@@ -145,30 +144,19 @@ def windows(
 ) -> Iterable[OccupancyWindow]:
     """Yield the windows of a site that come of messages."""
     core, sense = Ingest.of_policy(known, bytes(32)), Pipeline(known, site, laboratory()).stages.occupancy
-    begin = day.start - 3 * HOUR
-    state, held, todo = core.initial(begin), sense.initial(), sorted(heard)
-    again, over = sorted(course.restarts), sorted(course.takeovers)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("GRID", "OUTAGE"):
-            patch.setattr(ingest, name, STEP)  # heartbeats every five seconds would take long
-        for now in range(begin, day.end + 5 * HOUR, STEP):
-            while todo and todo[0].came <= now:
-                _observe(core, state, todo.pop(0))
-            core.record_running(state, now)
-            sent = core.poll(state, now + SECOND)
-            if again and again[0] <= now:
-                again.pop(0)
-                sent += core.drain(state)
-                state = core.initial(now, state.session)
-            if over and over[0] <= now:
-                over.pop(0)
-                held = sense.rebase_ticks(sense.decode(sense.encode(held)))
-            for message in (each for each in sent if each.site == site):
-                held, made = sense.step(held, message)
-                yield from (each for each in made if isinstance(each, OccupancyWindow))
+    words = (word for each in sorted(heard) for word in _words(each))
+    held, over, steps = sense.initial(), sorted(course.takeovers), range(day.start - 3 * HOUR, day.end + 5 * HOUR, STEP)
+    for now, sent in sent_by_step(core, words, steps, grid=STEP, restarts=course.restarts):
+        if over and over[0] <= now:
+            over.pop(0)
+            held = sense.rebase_ticks(sense.decode(sense.encode(held)))
+        for message in (each for each in sent if each.site == site):
+            held, made = sense.step(held, message)
+            yield from (each for each in made if isinstance(each, OccupancyWindow))
 
 
-def _observe(core: Ingest, state: object, word: Heard) -> None:
+def _words(word: Heard) -> Iterator[connector_course.Heard]:
+    """Yield a message and its copies, all of which are heard with the first one."""
     for copy in range(1 + word.copies):
         at = word.came + 2 * copy * SECOND
         if not word.zone:
@@ -178,7 +166,7 @@ def _observe(core: Ingest, state: object, word: Heard) -> None:
             client = (0xA4 << 40 | word.device).to_bytes(6, "big")
             kind = Kind.LEAVE if word.left else Kind.ASSOCIATE
             seen = Sighting(kind, client, radio, age=at - word.time, session=b"1", user_name=word.login, nas=NAS)
-        core.observe(state, at, SOURCES[0], SOURCES[0], seen)  # type: ignore[arg-type]
+        yield connector_course.Heard(word.came, seen, at)
 
 
 # ---- the reference ----------------------------------------------------------------------------------------

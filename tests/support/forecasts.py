@@ -26,7 +26,7 @@ audience = "facilities"
 
 def with_forecast(releases: str = HALLS, *, table: str = TABLE, closed: str = "", **text: Any) -> Policy:
     """Return the policy of the small building with a forecast; ``closed`` is what its file of closed days says."""
-    return load_policy(policy_text(releases, **text) + table, attached=lambda _: closed)
+    return load_policy(policy_text(releases, **text) + table, read=lambda _: closed)
 
 
 def stream_of(table: str = TABLE, closed: str = "") -> ForecastStream:

@@ -61,7 +61,7 @@ def provisional_model(policy: Policy, **changes: Any) -> PeopleModel:
 def with_people(model: PeopleModel, releases: str = HALLS, *, digest: str | None = None, **text: Any) -> Policy:
     """Return the policy of the small building that names a model."""
     table = f'\n[people]\nmodel = "people.json"\ndigest = "{digest or model.digest}"\n'
-    return load_policy(policy_text(releases, **text) + table, attached=lambda _: model.to_bytes().decode())
+    return load_policy(policy_text(releases, **text) + table, read=lambda _: model.to_bytes().decode())
 
 
 def small_policy(releases: str = HALLS, **text: Any) -> Policy:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 from zoneinfo import ZoneInfo
 
 from connectors.operations.policy.quality import (
@@ -56,12 +56,28 @@ def fits(release: CountRelease, site: Site) -> bool:
     return release.by_day and release.noise == "gaussian" and site.feed == "devices" and levels
 
 
-def comparison(policy: Policy, tick: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+class ComparedLevel(TypedDict):
+    """The mean errors of both counts at one level of a release, for one audience."""
+
+    site: str
+    day: str
+    unit: str
+    release: str
+    audience: str
+    level: str
+    mean: float
+    """Mean count."""
+    ticks: float
+    changes: float
+    better: Count
+
+
+def comparison(policy: Policy, tick: Callable[[], None] = lambda: None) -> list[ComparedLevel]:
     """Return the mean errors of both at each level, on which day (``day_of``) and of what (``unit_of``).
 
     ``tick`` is called after each release, audience and count that was tried.
     """
-    rows = []
+    rows = list[ComparedLevel]()
     for name, release, audience in comparable(policy):
         tried: dict[Count, ByLevelQuality] = {}
         for count in COUNTS:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import NotRequired, TypedDict
 from zoneinfo import ZoneInfo
 
 from connectors.operations.policy.guarantees import spaced
@@ -21,6 +21,21 @@ from stream.sensing.device_days import DeviceDays
 
 Stays = Mapping[str, DeviceDays]
 """Site -> presence of devices at the ticks of a tried day."""
+
+
+class Loss(TypedDict):
+    """What a contribution bound hides at a site."""
+
+    site: str
+    bounded_to: str
+    at: str | None
+    """Local time at which it hides most; None if it hides nobody."""
+    hidden: float
+    """Share of those present then."""
+    unit: NotRequired[str]
+    """``login`` where logins count; of devices there is none."""
+
+
 _NOBODY = "Site {site}: after {bound} of a day a {unit} is not counted; on the tried day this hides no {unit}."
 _HIDDEN = (
     "Site {site}: after {bound} of a day a {unit} is not counted; at {at} this hides {share} of the {unit}s of the "
@@ -41,23 +56,24 @@ def bounded_sites(policy: Policy) -> list[str]:
     ]  # fmt: skip
 
 
-def losses(policy: Policy, stays: Stays) -> list[dict[str, Any]]:
+def losses(policy: Policy, stays: Stays) -> list[Loss]:
     """Return, for each bounded site, the bound, when it hides most devices of the tried day, and which share of
     them."""
     found = []
     for name in bounded_sites(policy):
         site = policy.site[name]
         hidden = stays[name].most_hidden(site.contribution_ticks)
-        row: dict[str, Any] = {"site": name, "bounded_to": site.bounded_to, "at": None, "hidden": 0.0}
-        row |= {"unit": "login"} if site.counts_logins else {}
+        row: Loss = {"site": name, "bounded_to": site.bounded_to or "", "at": None, "hidden": 0.0}
+        if site.counts_logins:
+            row["unit"] = "login"
         if hidden is not None:
             local = (EPOCH + timedelta(microseconds=hidden.tick)).astimezone(ZoneInfo(site.timezone))
-            row |= {"at": f"{local:%H:%M}", "hidden": round(float(hidden.share), 4)}
+            row["at"], row["hidden"] = f"{local:%H:%M}", round(float(hidden.share), 4)
         found.append(row)
     return found
 
 
-def loss_sentence(loss: Mapping[str, Any]) -> str:
+def loss_sentence(loss: Loss) -> str:
     """Return one of ``losses`` as a sentence."""
     site, bound, unit = loss["site"], spaced(loss["bounded_to"]), loss.get("unit", "device")
     if loss["at"] is None:

@@ -33,7 +33,7 @@ from stream.schemas import (
 
 Kind = Literal["topic", "group", "transactional-id"]
 MEBIBYTE = 1 << 20
-BROKERS: Mapping[str, str] = {
+BROKER_SETTINGS: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "false",
     "auto.create.topics.enable": "false",
@@ -195,7 +195,7 @@ ASKING = ("--bootstrap-server", "$TACET_KAFKA", "--command-config", "admin.prope
 
 def document(users: Iterable[User]) -> dict[str, Any]:
     """Return the settings of brokers and users as JSON, with one entry for each name and operation."""
-    return {"brokers": dict(BROKERS), "principals": [_described(user) for user in users]}
+    return {"brokers": dict(BROKER_SETTINGS), "principals": [_described(user) for user in users]}
 
 
 def _described(user: User) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """aiokafka's client, changed so that a process waits only once for a broker that hangs.
 
 A broker hangs if its connections stay open and it answers nothing. All clients of this process share what one of them
-finds out (``BROKERS``): every open connection to that broker is cut, and until it answers again the clients treat it
-like a broker that refuses connections.
+finds out (``BROKER_HEALTH``): every open connection to that broker is cut, and until it answers again the clients treat
+it like a broker that refuses connections.
 
 A request without an answer is no proof. A healthy leader delays an answer until its followers have the record. So when
 a request waits for long, the client probes the broker over a connection of its own. How long a request may wait before
@@ -33,7 +33,7 @@ Internals of aiokafka 0.14.0 (pinned exactly) that are overridden or used, and w
   being waited for. It uses ``_conns``, ``_get_conn_lock``, ``_on_connection_closed`` and the options ``_client_id``,
   ``_request_timeout_ms`` and ``_connections_max_idle_ms``.
 - ``AIOKafkaConnection.connect``: aiokafka's timeout keeps running while the process is paused; here only the loop's own
-  time counts, and the result is recorded in ``BROKERS``.
+  time counts, and the result is recorded in ``BROKER_HEALTH``.
 - ``AIOKafkaConnection.send``: aiokafka only waits for the request timeout; here a long wait also probes the broker.
 - ``AIOKafkaConnection._writer``: ``abort`` cuts the transport, without waiting for bytes that are not sent yet.
 - ``client.send(FetchRequest)`` and ``MemoryRecords`` (``fetched_offsets``): a consumer does not report which offsets it
@@ -96,8 +96,8 @@ class Connection(Protocol):
         """Cut the connection; callers that wait for an answer fail at once."""
 
 
-class Brokers:
-    """The brokers that hang, as far as this process knows. Thread-safe."""
+class BrokerHealth:
+    """What this process knows of its brokers: which of them hang, and how long each is waited for. Thread-safe."""
 
     def __init__(self, session_timeout: float = SESSION_TIMEOUT) -> None:
         """Set the session timeout: the seconds after which a silent worker loses its partitions."""
@@ -141,8 +141,8 @@ class Brokers:
                 connection.loop.call_soon_threadsafe(connection.abort)
 
 
-BROKERS = Brokers()
-"""The knowledge of this process."""
+BROKER_HEALTH = BrokerHealth()
+"""That of this process."""
 
 
 async def within(seconds: float, answer: asyncio.Future[T]) -> bool:
@@ -179,8 +179,8 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
         """Connect and exchange greetings; TimeoutError if the broker hangs."""
         connecting = asyncio.ensure_future(super().connect())
         try:
-            if not await within(BROKERS.answer_timeout, connecting):
-                BROKERS.record_hanging(self.address)
+            if not await within(BROKER_HEALTH.answer_timeout, connecting):
+                BROKER_HEALTH.record_hanging(self.address)
                 raise TimeoutError
             streams = await self._connected(connecting)
         except BaseException:  # a cancelled caller leaves no connection either
@@ -188,7 +188,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
             self.close()
             raise
         self._greeted = True
-        BROKERS.record_open(self)
+        BROKER_HEALTH.record_open(self)
         return streams
 
     async def _connected(self, connecting: asyncio.Future[Any]) -> Any:
@@ -197,7 +197,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
         except TimeoutError as error:  # aiokafka's own timeout keeps running while this process is paused
             raise KafkaConnectionError("no connection in time") from error
         except OSError:
-            BROKERS.record_refusal(self.address)
+            BROKER_HEALTH.record_refusal(self.address)
             raise
 
     def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:
@@ -208,7 +208,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
     async def _answered(self, answer: Awaitable[Any]) -> Any:
         waiting = asyncio.ensure_future(answer)
         try:
-            while not await within(BROKERS.silence, waiting):
+            while not await within(BROKER_HEALTH.silence, waiting):
                 await self._check_alive()
             return await answered(waiting)
         finally:
@@ -246,11 +246,11 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
     @property
     def hosts(self) -> list[Any]:
         """The bootstrap servers in any order, but those that hang last."""
-        return sorted(super().hosts, key=lambda host: BROKERS.hangs((host[0], host[1])))
+        return sorted(super().hosts, key=lambda host: BROKER_HEALTH.hangs((host[0], host[1])))
 
     def get_random_node(self) -> Any:
         """Return any broker's number, preferably of one that answers; None if none is known."""
-        awake = [broker for broker in self.cluster.brokers() if not BROKERS.hangs((broker.host, broker.port))]
+        awake = [broker for broker in self.cluster.brokers() if not BROKER_HEALTH.hangs((broker.host, broker.port))]
         return random.choice(awake).nodeId if awake else super().get_random_node()
 
     async def bootstrap(self) -> None:
@@ -308,7 +308,7 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
         return name in self._conns and self._conns[name].connected()
 
     async def _made(self, connection: AnsweringConnection) -> bool:
-        if BROKERS.hangs(connection.address):
+        if BROKER_HEALTH.hangs(connection.address):
             _probe_in_background(connection)
             return False
         try:

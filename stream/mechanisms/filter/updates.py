@@ -45,13 +45,19 @@ def move(x: Cells, up: Cells, down: Cells) -> None:
         up: u(z) of each count, shape [16, 1, counts, zones].
         down: d(z), likewise.
     """
-    below, row = np.zeros_like(x), np.empty_like(x[:, :, 0])
-    for w in range(x.shape[2] - 2, -1, -1):
-        np.add(x[:, :, w + 1], below[:, :, w + 1], out=row)
-        np.multiply(row, down[:, :, w], out=below[:, :, w])
-    for w in range(1, x.shape[2]):
-        x[:, :, w] += np.multiply(x[:, :, w - 1], up[:, :, w], out=row)
-    x += below
+    regimes, copies, counts, zones = x.shape
+    rows, ups, downs = (  # counts first: the cells of a count lie side by side in memory
+        np.ascontiguousarray(np.broadcast_to(each, x.shape).transpose(2, 0, 1, 3)).reshape(counts, -1)
+        for each in (x, up, down)
+    )
+    below, row = np.zeros_like(rows), np.empty_like(rows[0])
+    for w in range(counts - 2, -1, -1):
+        np.add(rows[w + 1], below[w + 1], out=row)
+        np.multiply(row, downs[w], out=below[w])
+    for w in range(1, counts):
+        rows[w] += np.multiply(rows[w - 1], ups[w], out=row)
+    rows += below
+    x[:] = rows.reshape(counts, regimes, copies, zones).transpose(1, 2, 0, 3)
 
 
 def lean(moving: Cells, weight: Cells, before: Cells, beyond: Cells) -> None:

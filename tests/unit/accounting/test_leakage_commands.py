@@ -302,6 +302,8 @@ def test_a_model_is_read_from_a_file(tmp_path: Path) -> None:
         (leakage, ("temporal",), TEMPORAL | {"epsilon": []}, "epsilon"),
         (leakage, ("temporal",), {"epsilon": [0.1]}, "backward or forward"),
         (leakage, ("temporal",), {"forward": [[1, 0], [0, 1]], "stationary": True, "epsilon": [1]}, "stationary"),
+        (leakage, ("temporal",), TEMPORAL | {"backward": TEMPORAL["forward"]}, "stationary needs forward"),
+        (leakage, ("temporal",), {"backward": [[1]], "stationary": True, "epsilon": [1]}, "stationary needs forward"),
         (leakage, ("temporal", "--target", "-1", "--horizon", "2"), TEMPORAL, "target"),
         (leakage, ("temporal", "--target", "1"), TEMPORAL, "--horizon"),
         (optimise, ("--budget", "0"), {"joint": PAIR}, "budget"),

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stream.accounting import privacy_loss
 from stream.accounting.privacy_loss import (
     TAIL,
     PrivacyLossDistribution,
@@ -79,6 +80,14 @@ def test_the_price_read_off_a_law_gives_back_its_delta() -> None:
     each = laplace_loss(Decimal("0.1"), 1, 292)
     for delta in (1e-9, 1e-6, 1e-3, 0.05):
         assert delta_at(each, epsilon_at(each, delta)) == pytest.approx(delta, rel=1e-9)
+
+
+@pytest.mark.parametrize("guess", [0, 5, 10**6])
+def test_no_bit_of_a_price_depends_on_the_guess_of_where_it_is(guess: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    laws = [laplace_loss(Decimal("0.1"), 1, 292), gaussian_loss(Fraction(250), 2, 48), law([0.5, 0.25, 0.25])]
+    prices = [epsilon_at(each, delta) for each in laws for delta in (1e-9, 1e-6, 0.01)]
+    monkeypatch.setattr(privacy_loss, "_about_last_loss", lambda *_: guess)
+    assert [epsilon_at(each, delta) for each in laws for delta in (1e-9, 1e-6, 0.01)] == prices
 
 
 def test_a_delta_that_hides_all_costs_nothing() -> None:

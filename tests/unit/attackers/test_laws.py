@@ -63,6 +63,7 @@ class TestLearnt:
         found = law.log_likelihood(np.arange(-5, 6), 0)[:, 0]
         assert np.isfinite(found).all()
         assert found.argmax() == 5
+        assert found.min() > -1e4, "as if half a person's noise had been seen"
 
     def test_values_beyond_the_table_are_taken_for_its_ends(self) -> None:
         law = learn(self.COUNTS, self.VALUES, None, -4, 9, 4)

@@ -94,7 +94,7 @@ def records() -> dict[str, list[dict[str, Any]]]:
     of_logins = load_policy(by_login + decided.stream())
     named = load_policy(policy_text().replace('id = "a"', 'id = "a"\nmetadata = { brick = "brick:Room", name = "A" }'))
     text = policy_text().replace("[site.dbh]\n", '[site.dbh]\nnames = "names.toml"\n', 1)
-    floors = load_policy(text, attached=lambda _: '[[site.dbh.floors]]\nid = "1"\n[[site.dbh.floors]]\nid = "2"\n')
+    floors = load_policy(text, read=lambda _: '[[site.dbh.floors]]\nid = "1"\n[[site.dbh.floors]]\nid = "2"\n')
     return {
         "count-record": counts,
         "attribute-record": [body for body in private if "attribute" in body],

@@ -18,7 +18,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from connectors.cli import options
 from connectors.storage.kafka import client, topics
-from connectors.storage.kafka.aiokafka_client import BROKERS, AnsweringClient, AnsweringConnection
+from connectors.storage.kafka.aiokafka_client import BROKER_HEALTH, AnsweringClient, AnsweringConnection
 from connectors.storage.kafka.timeouts import (
     CHECKPOINT_TIMEOUT,
     CLOSE_TIMEOUT,
@@ -85,7 +85,7 @@ class FakeBroker:
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
     """Two brokers of one cluster, and a process that knows nothing of them yet and has all the time there is."""
     for wait in ("silence", "answer_timeout"):
-        monkeypatch.setattr(BROKERS, wait, ENDLESS)
+        monkeypatch.setattr(BROKER_HEALTH, wait, ENDLESS)
     brokers = FakeBroker(), FakeBroker()
     for broker in brokers:
         await broker.start()
@@ -98,7 +98,7 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeBroke
 def hang(broker: FakeBroker) -> None:
     """Let it answer nothing any more; from now on the process finds out soon."""
     broker.awake.clear()
-    BROKERS.silence = BROKERS.answer_timeout = SHORT
+    BROKER_HEALTH.silence = BROKER_HEALTH.answer_timeout = SHORT
 
 
 def connection(broker: FakeBroker, **given: Any) -> AnsweringConnection:
@@ -123,14 +123,14 @@ async def test_an_answer_that_is_held_back_is_waited_for_while_the_broker_is_the
     query = connection(broker)
     await query.connect()
     broker.told.clear()
-    BROKERS.silence = SHORT
+    BROKER_HEALTH.silence = SHORT
     waiting = asyncio.create_task(question(query))
     while broker.greetings < 6:
         await asyncio.sleep(0.01)
     assert not waiting.done()
     broker.told.set()
     assert [found[0] for found in (await waiting).brokers] == [1, 2]
-    assert not BROKERS.hangs(broker.address)
+    assert not BROKER_HEALTH.hangs(broker.address)
     query.close()
 
 
@@ -143,7 +143,7 @@ async def test_a_connection_on_which_nothing_comes_back_ends_when_the_broker_say
     hang(broker)
     with pytest.raises(TimeoutError):
         await question(query)
-    assert BROKERS.hangs(broker.address)
+    assert BROKER_HEALTH.hangs(broker.address)
     output = f"a broker at 127.0.0.1:{broker.port} hangs; it is waited for no more until it answers"
     assert [line for line in caplog.messages if "hangs" in line] == [output]
 
@@ -171,16 +171,16 @@ async def test_a_greeting_that_is_not_answered_says_the_same(pair: tuple[FakeBro
     hang(broker)
     with pytest.raises(TimeoutError):
         await connection(broker).connect()
-    assert BROKERS.hangs(broker.address)
+    assert BROKER_HEALTH.hangs(broker.address)
 
 
 async def test_who_refuses_does_not_hang(pair: tuple[FakeBroker, FakeBroker]) -> None:
     broker, _ = pair
-    BROKERS.record_hanging(broker.address)
+    BROKER_HEALTH.record_hanging(broker.address)
     await broker.stop()
     with pytest.raises(ConnectionRefusedError):
         await connection(broker).connect()
-    assert not BROKERS.hangs(broker.address)
+    assert not BROKER_HEALTH.hangs(broker.address)
 
 
 async def test_a_client_waits_for_no_broker_that_hangs_and_has_it_back_when_it_answers(
@@ -191,7 +191,7 @@ async def test_a_client_waits_for_no_broker_that_hangs_and_has_it_back_when_it_a
     made = client_of(awake)
     await made.bootstrap()
     hanging.awake.clear()
-    BROKERS.record_hanging(hanging.address)
+    BROKER_HEALTH.record_hanging(hanging.address)
     for _ in range(20):
         assert not await made.ready(1)
         assert await made.ready(2)
@@ -211,7 +211,7 @@ async def test_every_client_of_a_process_begins_with_a_broker_that_answers(
     """Of a hundred none asks the server or the node that hangs, though they are tried in any order."""
     hanging, awake = pair
     hanging.awake.clear()
-    BROKERS.record_hanging(hanging.address)
+    BROKER_HEALTH.record_hanging(hanging.address)
     for _ in range(100):
         made = client_of(hanging, awake)
         await made.bootstrap()
@@ -277,10 +277,10 @@ async def test_the_workers_consumer_goes_by_it_and_is_answered_at_once(monkeypat
 def test_every_wait_is_a_part_of_the_one_session_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that stays open and the one after it, whether the broker is there: half of it together."""
     for wait in ("silence", "answer_timeout"):
-        monkeypatch.setattr(BROKERS, wait, ENDLESS)
+        monkeypatch.setattr(BROKER_HEALTH, wait, ENDLESS)
     options.bootstrap(Settings(session_timeout=24.0), "127.0.0.1:9")
-    assert BROKERS.silence == BROKERS.answer_timeout == 24.0 / SESSION_PARTS
-    assert BROKERS.silence + BROKERS.answer_timeout == 24.0 / 2
+    assert BROKER_HEALTH.silence == BROKER_HEALTH.answer_timeout == 24.0 / SESSION_PARTS
+    assert BROKER_HEALTH.silence + BROKER_HEALTH.answer_timeout == 24.0 / 2
 
 
 def test_a_commit_is_given_up_before_the_broker_ends_its_transaction() -> None:

@@ -68,3 +68,6 @@ def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_b
     east = snapshot(keys, "east", START + 3 * DAY, without)
     assert oldest_key_day_needed([west, east], without, keys) == 17_602
     assert oldest_key_day_needed([west], without, keys) is None
+    dearer = [POLICY.release[0].model_copy(update={"name": "s"})]
+    other = without.model_copy(update={"release": tuple(dearer)})
+    assert oldest_key_day_needed([east], other, keys) is None, "the site has not begun under this policy"

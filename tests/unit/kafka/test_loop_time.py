@@ -10,7 +10,7 @@ import pytest
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 
-from connectors.storage.kafka.aiokafka_client import BROKERS, AnsweringConnection
+from connectors.storage.kafka.aiokafka_client import BROKER_HEALTH, AnsweringConnection
 from tests.support.virtual_loop import run_virtually, virtual_loop
 
 ADDRESS = ("broker.invalid", 9092)
@@ -23,9 +23,9 @@ HOPS = 5
 
 @pytest.fixture(autouse=True)
 def _session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BROKERS, "silence", WAIT)
-    monkeypatch.setattr(BROKERS, "answer_timeout", WAIT)
-    monkeypatch.setattr(BROKERS, "_hanging", set())
+    monkeypatch.setattr(BROKER_HEALTH, "silence", WAIT)
+    monkeypatch.setattr(BROKER_HEALTH, "answer_timeout", WAIT)
+    monkeypatch.setattr(BROKER_HEALTH, "_hanging", set())
 
 
 def arrives_after(pause_at: float, answer: asyncio.Future[str], hops: int = HOPS) -> None:
@@ -126,7 +126,7 @@ async def test_a_greeting_that_came_while_the_process_was_paused_is_no_hanging_b
     monkeypatch.setattr(AIOKafkaConnection, "connect", connect)
     arrives_after(0.5, greeting)
     assert await AnsweringConnection(*ADDRESS).connect() == "answered"
-    assert not BROKERS.hangs(ADDRESS)
+    assert not BROKER_HEALTH.hangs(ADDRESS)
 
 
 @in_virtual_time
@@ -139,7 +139,7 @@ async def test_a_greeting_that_never_comes_is_a_hanging_broker(monkeypatch: pyte
     with pytest.raises(TimeoutError):
         await AnsweringConnection(*ADDRESS).connect()
     assert virtual_loop().now - started == pytest.approx(WAIT)
-    assert BROKERS.hangs(ADDRESS)
+    assert BROKER_HEALTH.hangs(ADDRESS)
 
 
 @in_virtual_time
@@ -186,4 +186,4 @@ async def test_aiokafkas_own_clock_that_ran_out_while_the_process_was_paused_bla
     monkeypatch.setattr(AIOKafkaConnection, "connect", connect)
     with pytest.raises(KafkaConnectionError):
         await AnsweringConnection(*ADDRESS).connect()
-    assert not BROKERS.hangs(ADDRESS)
+    assert not BROKER_HEALTH.hangs(ADDRESS)

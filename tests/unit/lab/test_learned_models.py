@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.leakage import learn as verb
-from connectors.lab.learning import FALSE_ALARM, day_attributes, moves, report_of, write_report
+from connectors.lab.learning import FALSE_ALARM, _sensitive, day_attributes, moves, report_of, write_report
 from connectors.sources.recordings.replay import read_history
 from stream.accounting.leakage import queries as leakage
 from stream.errors import DataError, UsageError
 from stream.policy.attributes import AttributeRelease
-from stream.records import MINUTE, Micros
+from stream.records import MINUTE, DayAttribute, Micros
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time, rfc3339
 from tests.support.small_building import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
@@ -106,6 +106,14 @@ def test_attributes_of_every_zone_and_day_are_those_that_would_be_released(tmp_p
     assert ["".join(map(str, r)) for zones in found.values() for r in zones] == [
         pattern(office) for offices in days for office in offices
     ]
+
+
+@pytest.mark.parametrize("absent", ["sensitive", "public"])
+def test_a_day_on_which_nobody_came_is_as_sensitive_as_the_policy_says(absent: str) -> None:
+    text = TARGET.replace('zones = { kind = "office" }', f'zones = {{ kind = "office" }}\nabsent = "{absent}"')
+    release = attributes_of(load_policy(policy_text(COUNTS + text)))
+    empty = DayAttribute(SITE, "x", "2026-01-05", "arrival", None, 0)
+    assert _sensitive(release, empty) is (absent == "sensitive")
 
 
 def test_the_joint_is_counts_and_pseudo_counts(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class TestTruth:
     def test_occupancy_recomputed_from_the_file_is_the_true_one(self, run: Any) -> None:
         rows = list(csv.DictReader(io.StringIO(text_of(write_truth, run))))
         assert list(rows[0]) == ["device", "zone", "start", "end", "class"]
+        assert len(rows) == len(run.visits.start)
         assert {row["class"] for row in rows} == {
             *("passer-by", "occasional", "attendee", "resident", "static", "owner")
         }

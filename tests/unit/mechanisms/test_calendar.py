@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.filter.calendar import Calendar, empty, expect
+from stream.mechanisms.filter.calendar import Calendar, _usual, _usual_error, empty, expect, learnt
 from stream.mechanisms.filter.model import bin_edges
 
 CAPACITY, EPSILON = 40, 1.0
@@ -67,3 +67,40 @@ def test_an_hour_knows_its_neighbours_and_no_other() -> None:
     made.history[0, 12] = at(30)
     assert set(expect(made, CAPACITY, WORKDAY, EPSILON).ravel()) == {1.0}, "two hours away"
     assert len(set(expect(made, CAPACITY, WORKDAY._replace(hour=11), EPSILON).ravel())) > 1
+
+
+def test_an_hour_has_half_of_its_weight_from_itself_and_a_quarter_from_each_neighbour() -> None:
+    """Over midnight too; half hours have their errors in the same parts, added up from the earlier one to the later."""
+    made = calendar(np.zeros((len(WIDTHS), 1)))
+    made.history[0, :, 0, 0] = 2.0 ** np.arange(24)
+    for hour, expected in ((5, 16 / 4 + 32 / 2 + 64 / 4), (0, 2.0**23 / 4 + 1 / 2 + 2 / 4)):
+        assert float(_usual(made, WORKDAY._replace(hour=hour))[0, 0]) == expected
+    made.sums[2, 0, [46, 47, 0]] = [[8.0], [2.0], [4.0]]
+    made.sums[3, 0, [46, 47, 0]] = 1.0
+    level = np.zeros(1)
+    for half_hour, error, count in ((47, 8 / 4 + 2 / 2 + 4 / 4, 1.0), (0, 2 / 4 + 4 / 2, 0.75)):
+        slot = WORKDAY._replace(half_hour=half_hour)
+        assert float(_usual_error(made, slot, level)[0]) == (error + 0.5) / (count + 0.5)
+    tiny = 2e-16
+    made.sums[2, 0, [19, 20, 21]] = [[4.0], [tiny], [tiny]]
+    forwards = (4.0 / 4 + np.float32(tiny) / 2.0) + np.float32(tiny) / 4.0
+    assert float(_usual_error(made, WORKDAY, level)[0]) == (float(forwards) + 0.5) / 0.5
+
+
+def test_the_level_counts_from_a_fifth_of_a_day_on_and_errors_from_a_fiftieth_of_history() -> None:
+    for days, pulls in ((0.2, False), (0.21, True)):
+        made = calendar(FLAT)
+        made.sums[0, 0, 20], made.sums[1, 0, 20] = 20 * days, days
+        assert (len(set(expect(made, CAPACITY, WORKDAY, EPSILON).ravel())) > 1) is pulls, days
+    parts, rest = [], 0.02  # exactly a fiftieth, as a sum of three float32
+    for _ in range(3):
+        parts.append(np.float32(rest))
+        rest -= float(parts[-1])
+    assert rest == 0
+    made = calendar(np.zeros((len(WIDTHS), 1)))
+    made.history[0, 10, :3, 0] = 2 * np.array(parts)
+    assert float(_usual(made, WORKDAY).sum()) == 0.02
+    assert set(expect(made, CAPACITY, WORKDAY, EPSILON).ravel()) == {1.0}
+    certain = np.zeros((CAPACITY + 1, 1))
+    certain[3] = 1.0
+    assert not learnt(made, [WORKDAY], [certain]).sums[2:].any(), "no error is learnt yet"

@@ -9,7 +9,19 @@ import pytest
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Values
 from stream.mechanisms.changes import mechanism as module
-from stream.mechanisms.changes.filter import LEARNT_SHARE, NoiseLaw, learn, no_days, prior_of
+from stream.mechanisms.changes.factor import ORDERS
+from stream.mechanisms.changes.filter import (
+    LEARNT_SHARE,
+    POLES,
+    SIZE,
+    NoiseLaw,
+    _applied,
+    _applied_left,
+    _dot,
+    learn,
+    no_days,
+    prior_of,
+)
 from stream.mechanisms.changes.mechanism import ChangeSums, DayTick
 from stream.mechanisms.changes.noise import change_noise, check_chain
 from stream.mechanisms.noise import Ints
@@ -226,3 +238,16 @@ def test_the_first_day_is_learnt_whole_and_a_later_one_in_part() -> None:
     second, counted = learn(law, first, prior, [np.array([80.0])] * 100)
     assert np.allclose(second.mean[:100], prior.mean[:100] + LEARNT_SHARE * (counted.mean - prior.mean[:100]))
     assert np.allclose(second.mean[100:], prior.mean[100:]), "ticks that were not released keep what was expected"
+
+
+def test_every_order_has_its_poles() -> None:
+    assert set(POLES) == set(ORDERS.values())
+    assert all(len(poles) == SIZE - 2 for poles in POLES.values())
+
+
+def test_products_of_each_node_are_those_of_matrices() -> None:
+    rng = np.random.default_rng(7)
+    matrix, vector = rng.normal(size=(SIZE, SIZE, 3)), rng.normal(size=(SIZE, 3))
+    assert _applied(matrix, vector) == pytest.approx(np.einsum("ijn,jn->in", matrix, vector))
+    assert _applied_left(vector, matrix) == pytest.approx(np.einsum("in,ijn->jn", vector, matrix))
+    assert _dot(vector, matrix[0]) == pytest.approx((vector * matrix[0]).sum(axis=0))

@@ -4,7 +4,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from stream.mechanisms.exact import exp, half_of_three_quarter_power, half_widths, ln, ordered_sum
+from stream.mechanisms.exact import exp, half_of_three_quarter_power, half_widths, ln, ln_of, ordered_sum
 
 
 def decimal_exp(x: float) -> float:
@@ -33,6 +33,7 @@ def test_ln_is_right_to_a_few_last_bits() -> None:
     x = np.concatenate([np.logspace(-280, 280, 1501), 1 + np.linspace(-1e-3, 1e-3, 50), [0.5, 2**0.5, 1.0]])
     expected = np.array([decimal_ln(v) for v in x])
     assert np.abs(ln(x) - expected).max() < 2e-13
+    assert [ln_of(v) for v in x.tolist()] == ln(x).tolist()
     near = np.abs(x - 1) < 2e-3
     assert np.allclose(ln(x)[near], expected[near], rtol=4e-15, atol=0)
 

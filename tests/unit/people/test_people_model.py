@@ -126,7 +126,7 @@ def test_a_release_with_other_terms_refuses_its_model(key: str) -> None:
         text = policy_text(HALLS).replace('validity = "10min"', 'validity = "15min"')
         table = f'\n[people]\nmodel = "m"\ndigest = "{model.digest}"\n'
         with pytest.raises(PolicyError, match="calibrate again"):
-            load_policy(text + table, attached=lambda _: model.to_bytes().decode())
+            load_policy(text + table, read=lambda _: model.to_bytes().decode())
         return
     with pytest.raises(PolicyError, match="calibrate again"):
         with_people(model, **changed)
@@ -143,12 +143,12 @@ def test_another_digest_a_missing_file_and_a_file_that_is_no_model_are_refused()
         raise ValueError(msg)
 
     with pytest.raises(PolicyError, match=r"people.model: file cannot be read .*, got 'people.json'"):
-        load_policy(text, attached=missing)
+        load_policy(text, read=missing)
     with pytest.raises(PolicyError, match="file must be JSON that 'tacet calibrate' wrote"):
-        load_policy(text, attached=lambda _: "{")
+        load_policy(text, read=lambda _: "{")
     with pytest.raises(PolicyError, match=r"file must be a model that 'tacet calibrate' wrote \(v: Field required\)"):
-        load_policy(text, attached=lambda _: "{}")
-    with pytest.raises(PolicyError, match="must be a model where the policy is no file"):
+        load_policy(text, read=lambda _: "{}")
+    with pytest.raises(PolicyError, match="must not name a file where the policy is no file"):
         load_policy(text)
 
 
@@ -156,4 +156,4 @@ def test_two_models_of_one_release_for_one_audience_are_refused() -> None:
     model = model_of(small_policy())
     table = f'\n[[people]]\nmodel = "people.json"\ndigest = "{model.digest}"\n'
     with pytest.raises(PolicyError, match="one model for each site, release and audience"):
-        load_policy(policy_text(HALLS) + table * 2, attached=lambda _: model.to_bytes().decode())
+        load_policy(policy_text(HALLS) + table * 2, read=lambda _: model.to_bytes().decode())

@@ -134,7 +134,7 @@ def test_names_come_from_a_file_alone() -> None:
     inline = policy_text() + '\n[site.dbh.names]\nname = "x"\n'
     with pytest.raises(PolicyError, match=r"site\.dbh\.names: must be the path of a file of names"):
         load_policy(inline)
-    with pytest.raises(PolicyError, match=r"site\.dbh\.names: must not be given where the policy is no file"):
+    with pytest.raises(PolicyError, match=r"site\.dbh\.names: must not name a file where the policy is no file"):
         load_policy(POLICY)
 
 

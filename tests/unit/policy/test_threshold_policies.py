@@ -72,7 +72,7 @@ def example() -> Policy:
          "must be one of mon, tue"),
         ("threshold = 20", 'threshold = 20\nschedule = [{ zone = "101", day = "mon", start = "10:00", end = "09:00" }]',
          "start must be before end, got 10:00 and 09:00"),
-        ("threshold = 20", 'threshold = 20\nschedule = "rooms.csv"', "must be a list where the policy is no file"),
+        ("threshold = 20", 'threshold = 20\nschedule = "rooms.csv"', "must not name a file where the policy is no"),
         ("events = 2", "events = 0", "events (name 'crowded', line 17): must be at least 1, got 0"),
         ('facilities = "90"', 'facilities = "91"', "epsilon, and daily_budget, must be one for all audiences"),
         ('unit = "run"', "", "daily_budget must be given for each audience with unit = 'run', and only then"),
@@ -188,7 +188,7 @@ def test_bookings_bound_how_often_a_node_is_asked() -> None:
 def test_a_booking_after_midnight_belongs_to_the_day_that_still_runs(rows: str, asked: int) -> None:
     """A privacy day from 04:00 holds the night that follows: all of its bookings may raise false alarms on it."""
     booked = "zone,day,start,end\n" + rows
-    under = load_policy(SITE + stream(more='schedule = "b.csv"'), attached=lambda _: booked)
+    under = load_policy(SITE + stream(more='schedule = "b.csv"'), read=lambda _: booked)
     [stream_] = paid_thresholds(under, "dbh")
     assert windows_queried_per_day(stream_, under.site["dbh"]) == asked + 12
 

@@ -88,3 +88,12 @@ def test_a_subscription_that_is_left_closes_its_source(monkeypatch: pytest.Monke
 
     asyncio.run(first())
     assert ended == [True]
+
+
+def test_programs_without_an_event_loop_get_the_same_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read_metadata(**home: Any) -> dict[str, Any]:
+        return {"hall": home}
+
+    monkeypatch.setattr(subscriber, "read_metadata", read_metadata)
+    found: dict[str, Any] = {**sites(store=Path("s"))}
+    assert found == {"hall": {"store": Path("s")}}

@@ -10,7 +10,7 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.lab.tuning.bench import exact_release, prepared
-from stream.lab.tuning.detective import COMING, detective
+from stream.lab.tuning.detective import COMING, REGIONS, _limit, detective
 from stream.lab.tuning.utility import Released, Site, World, building_utility, heatmap_utility, measured, world_of
 from stream.mechanisms.noise import Ints
 from stream.records import MINUTE
@@ -162,6 +162,19 @@ def test_an_event_that_is_released_late_is_as_far_off() -> None:
         released[day[window : window + 2], zone] -= COMING
     offs = [off for task, off in questions.offs(exact_release(released)) if task == "event"]
     assert offs == [2, 0, 0]
+
+
+def test_regions_are_those_that_are_the_most_occupied_at_night() -> None:
+    """Night is from 18 to 6: the rooms that are full by day are asked about only if people stay."""
+    minutes = 5 * np.arange(1, DAY_TICKS + 1)
+    night = (minutes > 18 * 60) | (minutes <= 6 * 60)
+    counts = np.where(night[:, None], np.arange(REGIONS + 2), 100 * np.arange(REGIONS + 2)[::-1])
+    questions, _ = detective(world(counts))
+    assert questions.regions == tuple(range(REGIONS + 1, 1, -1))
+
+
+def test_a_room_that_never_comes_near_its_capacity_has_three_fifths_of_its_largest_count() -> None:
+    assert [_limit(np.array([0, largest])) for largest in (10, 70, 71)] == [6, 42, 60]
 
 
 def test_tasks_have_hours_of_their_own() -> None:

@@ -1,10 +1,10 @@
-"""``connectors.lab.sites``: which site of a policy a recording belongs to."""
+"""The option ``--site``: which site of a policy a recording belongs to."""
 
 from __future__ import annotations
 
 import pytest
 
-from connectors.lab.sites import observed_site
+from connectors.cli.options import observed_site
 from stream.errors import UsageError
 from stream.release.validation import Policy, load_policy
 

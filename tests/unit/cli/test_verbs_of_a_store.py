@@ -1,0 +1,285 @@
+"""Verbs on one small store, in this process: what they print, as JSON and for people, and what they leave alone."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click import BadParameter
+
+from connectors.cli import status as status_verb
+from connectors.cli.backfill import StoreHistory, cost_line
+from connectors.cli.poll import _entry, _listed, _report
+from connectors.cli.report import MonthType, site_of
+from connectors.cli.run import _counts_source
+from connectors.cli.source_options import CounterOptions
+from connectors.documents.month import Month
+from connectors.operations.doctor.findings import findings_of, fine
+from connectors.sources.inputs import TopicSource
+from connectors.sources.polls.client_tables import AssociatedClient
+from connectors.sources.polls.service import DryRun
+from stream.engine.backfill import BackfillCost
+from stream.errors import TacetError, UsageError
+from stream.records import Micros
+from stream.release.validation import load_policy
+from stream.schemas import parse_time
+from stream.settings import Settings
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, TICKS, here, run
+
+
+class World(NamedTuple):
+    policy: Path
+    key: Path
+    rows: Path
+    store: Path
+
+    @property
+    def inputs(self) -> tuple[str | Path, ...]:
+        return "--policy", self.policy, "--key-file", self.key
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("store")
+    made = World(*(folder / name for name in ("policy.toml", "key", "rows.csv", "store")))
+    made.policy.write_text(POLICY)
+    made.rows.write_text(OBSERVATIONS)
+    here("key", "create", made.key, "--laboratory")
+    here("run", "--observations", made.rows, *made.inputs, "--store", made.store)
+    return made
+
+
+# --- status ---------------------------------------------------------------------------------------------
+
+
+def test_status_has_the_progress_of_each_site(world: World) -> None:
+    [part] = run("status", "--store", world.store, "--policy", world.policy, "--json").answer["partitions"]
+    east = part["sites"]["east"]
+    assert (part["partition"], part["lag"], sorted(part["sites"])) == (0, 0, ["east", "west"])
+    assert (east["last_window"], east["closed"]) == (TICKS[-1], False)
+    assert parse_time(east["watermark"]) >= parse_time(east["last_window"])
+    assert east["ledger_entries"] > len(TICKS)
+    assert east["releases_left_today"] == {"occupancy/facilities": None, "occupancy/public": 0}
+    assert "releases_left_today" not in str(run("status", "--store", world.store, "--json").answer)
+
+
+def test_a_site_that_the_policy_lacks_has_no_releases_left(world: World, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY.partition("[site.west]")[0] + POLICY[POLICY.index("[[audience]]") :])
+    words = ("status", "--store", world.store, "--policy", tmp_path / "policy.toml", "--json")
+    sites = run(*words).answer["partitions"][0]["sites"]
+    assert ["releases_left_today" in sites[name] for name in ("east", "west")] == [True, False]
+
+
+def test_status_is_a_table_for_people(world: World, tmp_path: Path) -> None:
+    said = " ".join(run("status", "--store", world.store, "--policy", world.policy).out.split())
+    assert "partition 0: next message" in said
+    assert "occupancy/facilities: no limit" in said
+    assert "occupancy/public: 0" in said
+    assert " days" in said, "the recording is of long ago"
+
+
+@pytest.mark.parametrize(("ago", "text"), [(90.4, "90 s"), (2 * 86_400 - 1, "172,799 s"), (3 * 86_400, "3 days")])
+def test_how_far_a_site_is_behind(monkeypatch: pytest.MonkeyPatch, ago: float, text: str) -> None:
+    watermark = "2026-03-02T10:00:00Z"
+    monkeypatch.setattr("connectors.cli.status.time.time", lambda: parse_time(watermark) / 1e6 + ago)
+    assert status_verb._behind(watermark) == text
+    assert status_verb._behind(None) == "-"
+
+
+def test_status_of_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    status_verb._print_status([])
+    assert capsys.readouterr().out == "Nothing has been processed yet.\n"
+
+
+# --- recordings -----------------------------------------------------------------------------------------
+
+
+def test_a_released_recording_is_repeated_at_no_cost_into_a_file_of_its_owner(world: World, tmp_path: Path) -> None:
+    words = ("backfill", world.rows, *world.inputs, "--store", world.store, "--out", tmp_path / "again")
+    answer = run(*words, "--json").answer
+    assert (answer["released_now"], answer["charges"], answer["not_compared"], answer["left_to_run"]) == (0, 0, 0, 0)
+    assert answer["released_before"] == 2 * len(TICKS)
+    assert (tmp_path / "again").stat().st_mode & 0o777 == 0o600
+    assert len((tmp_path / "again").read_text().splitlines()) > answer["released_before"]
+    said = run(*words[:-1], tmp_path / "third").out
+    assert f"{2 * len(TICKS)}  windows that were released before, repeated" in said
+
+
+def test_a_sites_ledger_is_its_own() -> None:
+    entries = [b'{"site":"east","n":1}', b'{"site":"west","n":2}', b'{"site":"east","n":3}']
+    store: Any = type(
+        "Store", (), {"earlier": lambda _: entries[:1], "records": lambda _, topic: enumerate(entries[1:])}
+    )()
+    assert [entry["n"] for entry in StoreHistory(store).entries("east")] == [1, 3]
+
+
+def test_the_price_of_late_releases_is_said_with_its_day() -> None:
+    price = BackfillCost("east", "occupancy", "public", 1_200, Fraction(120), Fraction(24))
+    line = cost_line(price)
+    assert line == (
+        "east: release occupancy will charge public at most 120 epsilon for 1,200 records, and at most 24 epsilon on "
+        "one UTC day"
+    )
+
+
+def test_replay_counts_rows_windows_and_denials(world: World, tmp_path: Path) -> None:
+    done = run("replay", world.rows, *world.inputs, "--out", tmp_path / "out", "--json")
+    assert done.answer["windows"] == 2 * len(TICKS)
+    assert done.answer["tally"]["rows"] == 5
+    assert not (tmp_path / "out" / "occupancy.csv").exists()
+    said = run(
+        "replay", world.rows, *world.inputs, "--out", tmp_path / "all", "--include-restricted", "--to", TICKS[3]
+    ).out  # fmt: skip
+    assert f"5 rows, 8 windows, {done.answer['refused'] and 0} denied by budget" in said
+    assert (tmp_path / "all" / "occupancy.csv").exists()
+
+
+# --- backups --------------------------------------------------------------------------------------------
+
+
+def test_a_backup_and_what_is_restored_of_it_have_the_links_of_the_store(world: World, tmp_path: Path) -> None:
+    sites = run("store", "backup", "--store", world.store, "--out", tmp_path / "copy", "--json").answer["sites"]
+    assert sorted(sites) == ["east", "west"]
+    entries = sum(link["sequence"] for link in sites.values())
+    said = run("store", "backup", "--store", world.store, "--out", tmp_path / "second").out
+    assert f"{entries:,} ledger entries, checked" in said
+    restored = run("store", "restore", tmp_path / "copy", "--store", tmp_path / "new", "--key-file", world.key)
+    assert restored.out == f"{tmp_path / 'new'}: restored\n"
+    words = ("store", "restore", tmp_path / "second", "--store", tmp_path / "other", "--key-file", world.key)
+    assert run(*words, "--json").answer == {"lost": {}}
+
+
+# --- reports --------------------------------------------------------------------------------------------
+
+
+def test_a_month_is_named_or_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def now() -> Micros:
+        return parse_time("2026-01-15T00:00:00Z")
+
+    monkeypatch.setattr("connectors.cli.report.wall_clock", now)
+    month = MonthType()
+    assert month.convert("last", None, None) == Month(2025, 12)
+    assert month.convert(Month(2026, 3), None, None) == month.convert("2026-03", None, None) == Month(2026, 3)
+    with pytest.raises(BadParameter, match="must be a month such as 2026-03, or last"):
+        month.convert("march", None, None)
+
+
+def test_a_report_is_of_the_only_site_or_of_the_one_that_is_named() -> None:
+    hall: Any = {"site": "hall"}
+    assert site_of({"hall": hall}, None) is site_of({"hall": hall, "shed": hall}, "hall") is hall
+    for sites, name, got in (({"hall": hall, "shed": hall}, None, "none"), ({"hall": hall}, "shed", "'shed'")):
+        with pytest.raises(UsageError, match=f"--site: must be one of .*got {got}"):
+            site_of(sites, name)
+    with pytest.raises(UsageError, match="no site at all"):
+        site_of({}, None)
+
+
+def test_a_report_goes_to_one_place(world: World, tmp_path: Path) -> None:
+    words = ("report", "--store", world.store, "--audience", "public", "--site", "east", "--month", "2026-03")
+    assert "give either --out or --folder" in run(*words, "--out", tmp_path / "a", "--folder", tmp_path).problem
+    done = run(*words, "--folder", tmp_path / "reports")
+    assert done.code == 0, done.problem
+    [made] = (tmp_path / "reports").iterdir()
+    assert made.name == "east-2026-03.html"
+    assert made.read_text().startswith("<!DOCTYPE html>")
+    assert "March 2026" in done.out
+    assert run(*words).out.startswith("# ")
+
+
+# --- sources --------------------------------------------------------------------------------------------
+
+
+def test_counts_come_from_a_file_or_a_topic() -> None:
+    settings = Settings(kafka="broker:9092")
+    assert _counts_source(settings, CounterOptions(Path("c.csv"), None), None) == Path("c.csv")
+    topic = _counts_source(settings, CounterOptions(None, "counters"), None)
+    assert isinstance(topic, TopicSource)
+    assert topic[:2] == ("broker:9092", "counters")
+
+
+def test_a_tried_poll_counts_devices_and_names_unlisted_access_points(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device in two rows is one device, and access points are network equipment, which may be named."""
+    listed = _listed(load_policy(POLICY.replace('["127.0.0.1"]', '["192.0.2.9"]', 1)))
+    here_, away = bytes.fromhex("020000000e01"), bytes.fromhex("02000000ff01")
+    devices = [bytes.fromhex(f"3c0000000{n}01") for n in range(3)]
+    rows = [
+        AssociatedClient(devices[0], here_), AssociatedClient(devices[1], away), AssociatedClient(devices[1], away),
+        AssociatedClient(devices[2], b"", b"attic"),
+    ]  # fmt: skip
+    source: Any = type("Source", (), {"site": "east", "source": "192.0.2.9"})
+    table: Any = type("Table", (), {"rows": rows, "requests": 4})
+    entry = _entry(DryRun(source, "complete", 1.23456, table), listed)
+    assert (entry["rows"], entry["rows_at_listed_access_points"]) == (3, 1)
+    assert entry["unknown_access_points"] == ["02:00:00:00:ff:01", "attic"]
+    assert (entry["requests"], entry["seconds"]) == (4, 1.235)
+    _report(entry | {"seconds": 60.0})
+    said = capsys.readouterr().out
+    assert "the policy lacks attic" in said
+    assert "too slow for interval = '2min'" in said
+    _report(_entry(DryRun(source, "no_answer", 2.0, None), listed))
+    said = capsys.readouterr().out
+    assert said.startswith("192.0.2.9 (east): no answer\n")
+    assert "too slow" not in said
+
+
+def test_the_uptime_clock_needs_a_start(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "communities").write_text("public\n")
+    (tmp_path / "communities").chmod(0o600)
+    monkeypatch.setenv("TACET_SNMP_COMMUNITIES_FILE", str(tmp_path / "communities"))
+    words = ("--store", tmp_path / "store", "--udp", "127.0.0.1:0", "--clock", "uptime")
+    done = run("run", *world.inputs, *words)
+    assert (done.code, "--clock uptime needs --start" in done.problem) == (2, True), done.problem
+
+
+def test_a_poll_is_tried_or_handed_over(world: World) -> None:
+    for words in ((), ("--to", "socket", "--dry-run")):
+        assert "give either --to, or --dry-run" in run("poll", "--policy", world.policy, *words).problem
+
+
+# --- checks ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [TacetError("no such file"), OSError("no such file")])
+def test_a_check_that_fails_is_its_last_finding(error: Exception) -> None:
+    def look() -> Any:
+        yield fine("store", "whole")
+        raise error
+
+    assert [(each.state, each.text) for each in findings_of("store", look)] == [
+        ("fine", "whole"), ("wrong", "no such file")
+    ]  # fmt: skip
+
+
+# --- simulated buildings --------------------------------------------------------------------------------
+
+
+def test_a_simulation_writes_what_is_asked_for_and_counts_it(tmp_path: Path) -> None:
+    files = {"csv": "rows.csv", "jsonl": "rows.jsonl"}
+    small = ("simulate", "--zones", "2", "--scale", "0.05", "--seed", "3", "--start", "2026-03-02", "--json")
+    for form, name in files.items():
+        options = ("--truth", tmp_path / "truth.csv", "--policy-out", tmp_path / "policy.toml") if form == "csv" else ()
+        answer = run(*small, "--out", tmp_path / name, "--format", form, *options).answer
+    rows = (tmp_path / "rows.csv").read_text().splitlines()
+    assert answer["events"] == len(rows) - 1 == len((tmp_path / "rows.jsonl").read_text().splitlines())
+    assert {json.loads(line)["time"][:10] for line in (tmp_path / "rows.jsonl").read_text().splitlines()} <= {
+        "2026-03-02", "2026-03-03"
+    }  # fmt: skip
+    assert (tmp_path / "truth.csv").read_text().startswith("device,zone,start,end,class\n")
+    assert load_policy((tmp_path / "policy.toml").read_text()).site["dbh"].zones
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (("--start", "1969-01-01"), "--start: must be from 1970-01-02 to 2240-01-01"),
+        (("--heard", "roams", "--out", "rows.csv"), "--heard: must be often with --out"),
+        (("--faults", "gremlins"), "faults: each must be one of"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_before_anything_is_written(words: tuple[str, ...], rule: str) -> None:
+    done = run("simulate", "--zones", "1", *words)
+    assert (done.code, rule in done.problem) == (2, True), done.problem
+    assert not Path("rows.csv").exists()
