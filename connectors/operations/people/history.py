@@ -47,7 +47,7 @@ class Released(NamedTuple):
     value: int
     coverage: float
     noise: Noise | None
-    half_width: float
+    half_width: float = inf
     """Of the 95 % band, in devices; infinite if none is stated."""
 
 
