@@ -34,10 +34,9 @@ from connectors.storage.kafka.topics import refuse_missing, refuse_settings, res
 from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_worker
 from connectors.storage.kafka.writers import EngineTopics
 from connectors.storage.site_metadata import site_metadata
-from stream.engine.cluster_state import refuse_superseded
+from stream.engine.cluster_state import refuse_other_counts, refuse_superseded
 from stream.engine.key_rotation import refuse_other_key, refuse_retired
 from stream.engine.partition import OverflowPolicy, PartitionEngine
-from stream.errors import UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.records import Micros
@@ -157,8 +156,7 @@ def _work(settings: Settings, job: _ClusterJob, consent: _OperatorConsent, optio
 
     async def engine(partition: int) -> PartitionEngine:
         if partition >= partitions:
-            msg = f"topic {OBSERVATIONS}: must have {partitions} partitions like the whole cluster, has more"
-            raise UsageError(msg)
+            refuse_other_counts(control, {OBSERVATIONS: partition + 1})
         state = await read(servers)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
         refuse_superseded(state, policy, MECHANISMS)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connectors.secrets.private_files import locked, read_private, replace_file, write_new
+from connectors.secrets.private_files import locked, read_private, replace_file
 from connectors.secrets.secret_files import ReloadingSecrets
 from stream.domains import Domain
 from stream.errors import KeyFileError
@@ -138,10 +138,7 @@ def _write(path: Path, key: bytes, entries: dict[bytes, _Entry], now: Micros) ->
         if entry.removed is None or entry.removed > now - KEPT_AFTER_REMOVAL
     }
     document = {"tacet_opt_outs": 1, "key": _key_id(key), "entries": kept}
-    if path.exists():
-        replace_file(path, document)
-    else:
-        write_new(path, document)
+    replace_file(path, document)  # also a new one: a power cut leaves none or a whole one
 
 
 def _read(path: Path, key: bytes) -> dict[bytes, _Entry]:

@@ -63,7 +63,8 @@ def replace_file(path: Path, document: dict[str, Any]) -> None:
         sync_folder(path.parent)
     except OSError as error:
         # A failed write names no file, and a folder that cannot be written to names the temporary one.
-        error.filename, error.filename2 = str(path), None
+        error.filename = str(path)
+        del error.filename2  # None would be shown
         raise
 
 

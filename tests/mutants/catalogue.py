@@ -11,6 +11,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -109,6 +110,7 @@ def _starts(mutant: Mutant, path: Path) -> list[int]:
     return found
 
 
+@cache
 def _spans(text: str) -> dict[str, list[tuple[int, int]]]:
     """Return, for the dotted name of every function, from which character to which it reaches."""
     lines = [0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
@@ -92,8 +93,11 @@ def _entries(partitions: Partitions) -> Iterator[dict[str, Any]]:
 
 
 def _chains(audit: Partitions) -> Iterator[str]:
-    """Check that each site's entries are numbered without a gap, in order, and that each names the one before."""
+    """Check that each site's entries are numbered without a gap, in order, and that each names the one before; that a
+    ledger that has ended gets no more entries.
+    """
     last: dict[str, tuple[int, str]] = {}
+    ledgers: defaultdict[str, list[str]] = defaultdict(list)
     for entry in _entries(audit):
         number, before = last.get(entry["site"], (-1, "0" * 64))
         if entry["sequence"] != number + 1:
@@ -101,6 +105,11 @@ def _chains(audit: Partitions) -> Iterator[str]:
         elif number >= 0 and entry["previous"] != before:
             yield f"audit: {entry['site']}: entry {entry['sequence']} does not name the one before"
         last[entry["site"]] = entry["sequence"], entry["hash"]
+        known = ledgers[entry["site"]]
+        if entry["ledger"] not in known:
+            known.append(entry["ledger"])
+        elif entry["ledger"] != known[-1]:
+            yield f"audit: {entry['site']}: entry {entry['sequence']} belongs to a ledger that had ended"
 
 
 def _charged_before(logs: Mapping[str, Partitions], topics: Topics) -> Iterator[str]:
@@ -143,3 +152,72 @@ def _nothing_refused(quarantine: Partitions) -> Iterator[str]:
     found = list(_committed(quarantine))
     if found:
         yield f"refused: {len(found)} messages went to quarantine"
+
+
+# --- readers ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Life:
+    """What a subscriber was given from one start to its end."""
+
+    given: list[str] = field(default_factory=list)
+    """The records as JSON, in the order in which they came."""
+    saved: int = 0
+    """How many of them its cursor has saved: the next life begins after these."""
+
+
+def misread(lives: Sequence[Life], partitions: Partitions, *, resumes: bool) -> Iterator[str]:
+    """Check that a subscriber got each visible record once, each site's in the order of the log.
+
+    With ``resumes`` each life begins exactly where the cursor of the one before was saved, otherwise at the first
+    record. The last life must have come to the end.
+    """
+    due: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for value in _committed(partitions):
+        body = json.loads(value)
+        due[body["site"]].append(body)
+    kept: Counter[str] = Counter()
+    at: Counter[str] = Counter()
+    for number, life in enumerate(lives):
+        at = Counter(kept)
+        for count, text in enumerate(life.given, 1):
+            body = json.loads(text)
+            site = body["site"]
+            if at[site] < len(due[site]) and due[site][at[site]] == body:
+                at[site] += 1
+            else:
+                yield f"misread: life {number}: {body['release_id']} comes {_why(body, due[site], at[site])}"
+            if resumes and count == life.saved:
+                kept = Counter(at)
+    for site, records in sorted(due.items()):
+        if at[site] < len(records):
+            yield f"misread: {site}: ends after {at[site]} of {len(records)} records"
+
+
+def _why(body: Mapping[str, Any], due: Sequence[Mapping[str, Any]], at: int) -> str:
+    places = [place for place, each in enumerate(due) if each["release_id"] == body["release_id"]]
+    if not places:
+        return "and is not in the log"
+    if due[places[0]] != body:
+        return "with other bytes"
+    return "twice" if places[0] < at else f"although {places[0] - at} before it did not"
+
+
+def misindexed(
+    index: Iterable[tuple[str, bytes, Mapping[str, int]]], topics: Iterable[Partitions]
+) -> Iterator[str]:  # fmt: skip
+    """Check that an index holds each visible record once, under its id and with its bytes, and its values by zone."""
+    due = Counter(value for partitions in topics for value in _committed(partitions))
+    found: Counter[bytes] = Counter()
+    for name, value, cells in index:
+        found[value] += 1
+        body = json.loads(value)
+        if name != body["release_id"]:
+            yield f"misindexed: {body['release_id']} as {name}"
+        if body["released"] and dict(cells) != body["values"]:
+            yield f"misindexed: the values of {name}"
+    for value, times in (due - found).items():
+        yield f"misindexed: {_name(value)} lacks, {times} times"
+    for value, times in (found - due).items():
+        yield f"misindexed: {_name(value)} is there {times} times too often"

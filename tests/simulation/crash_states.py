@@ -18,6 +18,7 @@ file that has none gets a new one.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
@@ -26,6 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import pytest
+
+from tests.integration.external_programs import program
 from tests.support.patience import PATIENCE
 
 _CALLS = (
@@ -281,3 +285,33 @@ class Disk:
             content = {"lost": found.synced, "kept": found.content}.get(how)
             (target / name).write_bytes(found.torn(rng, unit) if content is None else content)
             (target / name).chmod(0o600)
+
+
+def crash_points(
+    made: Sequence[Operation], root: Path, folders: Sequence[str], seed: int, number: int
+) -> Iterator[tuple[Disk, random.Random]]:
+    """Yield crash points in the order of a run, spread evenly, each with the chance for its state."""
+    rng = random.Random(seed)
+    disk, done, whole = Disk(root, folders), 0, len(made)
+    for each in range(number):
+        until = (each * whole + rng.randrange(whole)) // number
+        for operation in made[done:until]:
+            disk.carry_out(operation)
+        done = until
+        yield disk, random.Random(rng.random())
+
+
+def promised(disk: Disk, words: Sequence[str]) -> dict[str, int]:
+    """Return the highest number that was reported with each of these words; -1 if there is none."""
+    said = [report.split() for report in disk.reports]
+    return {word: max((int(each[1]) for each in said if each[0] == word), default=-1) for word in words}
+
+
+def require_strace() -> None:
+    """Skip, or fail with ``TACET_REQUIRE_STRACE=1``, if no process can be traced here."""
+    path = program("strace", "TACET_REQUIRE_STRACE")
+    if subprocess.run([path, "-qq", "-o", os.devnull, "true"], capture_output=True, check=False).returncode:
+        reason = "strace may trace no process on this machine"
+        if os.environ.get("TACET_REQUIRE_STRACE") == "1":
+            pytest.fail(f"TACET_REQUIRE_STRACE=1, but {reason}")
+        pytest.skip(reason)

@@ -146,6 +146,8 @@ class Broker:
         self.hanging = False
         self.fenced = False
         """Whether the controller counts it as gone."""
+        self.clock_offset = 0.0
+        """Seconds by which its clock is ahead."""
         self.held: list[Callable[[], None]] = []
         self._connections: dict[Incoming, _Connection] = {}
         self._away = 0
@@ -239,7 +241,7 @@ class Cluster:
         self.topics: dict[str, list[Partition]] = {}
         self.config: dict[str, dict[str, str]] = {}
         self.groups: dict[str, Group] = {}
-        self.transactions = Transactions(world, self._write_marker)
+        self.transactions = Transactions(world, self._write_marker, self._time_of_coordinator)
         self.service_time = 0.0003
         """Seconds that a request takes on average."""
         self.copy_time = 0.001
@@ -251,6 +253,8 @@ class Cluster:
         """By process, request and side of its handling, a fault for the next such request; it returns whether the
         request, or its answer, is lost with its connection.
         """
+        self._marks: dict[tuple[str, int, int, int], tuple[Partition | None, int, int]] = {}
+        """Marks that not every copy in sync has, by partition, producer and epoch: log, leader's epoch, offset."""
         self._coordinators: dict[str, int] = {}
         self._loaded_at: dict[str, float] = {}
 
@@ -263,8 +267,16 @@ class Cluster:
         return [partition for partitions in self.topics.values() for partition in partitions]
 
     def now_ms(self) -> int:
-        """Return the brokers' time in milliseconds."""
+        """Return the time in milliseconds, by no broker's clock."""
         return int(self.world.wall * 1000)
+
+    def ahead_ms(self, broker: int | None) -> int:
+        """Return the milliseconds by which a broker's clock is ahead."""
+        return 0 if broker is None else int(self.brokers[broker].clock_offset * 1000)
+
+    def _time_of_coordinator(self, name: str) -> float:
+        """Return the time by the clock of the broker that coordinates a transactional id."""
+        return self.world.now + self.ahead_ms(self._coordinators.get(f"1:{name}")) / 1000
 
     # --- faults ---------------------------------------------------------------------------------------
 
@@ -365,7 +377,7 @@ class Cluster:
             attributes=header.attributes | logs.TRANSACTIONAL, producer=producer, epoch=0, sequence=0
         )  # fmt: skip
         self.world.log("cluster", f"a foreign producer leaves a transaction open in {topic}-{number}")
-        partition.append(logs.with_header(data, header), header, self.now_ms())
+        partition.append(logs.with_header(data, header), header, self.now_ms(), self.ahead_ms(partition.leader))
         self.replicate(partition)
 
         def abort() -> None:
@@ -382,15 +394,33 @@ class Cluster:
         for partition in former:
             partition.notify()
 
+    def grow(self, name: str) -> None:
+        """Give a topic one partition more (``kafka-topics.sh --alter``); Kafka takes none away again."""
+        there = self.topics[name]
+        self.world.log("cluster", f"{name} grows to {len(there) + 1} partitions")
+        there.append(Partition(name, len(there), there[0].replicas, self.config[name]))
+        self.elect()
+
     def _write_marker(self, at: tuple[str, int], producer: int, epoch: int, commit: bool) -> bool:
+        """Write the mark of a transaction's end; return whether every copy in sync has it.
+
+        The coordinator sends it again until then (``TransactionMarkerRequestCompletionHandler``): a leader that ends
+        before others have copied it takes it along.
+        """
         partition = self.find(*at)
         if partition is None:
             return True  # the topic is gone
         if partition.leader is None or not self.brokers[partition.leader].serves:
             return False
-        partition.mark(producer, epoch, self.now_ms(), commit=commit)
-        self.replicate(partition)
-        return True
+        log, leader_epoch, offset = self._marks.pop((*at, producer, epoch), (None, -1, -1))
+        if log is not partition or leader_epoch != partition.leader_epoch:
+            offset = partition.end
+            partition.mark(producer, epoch, self.now_ms(), self.ahead_ms(partition.leader), commit=commit)
+            self.replicate(partition)
+        if partition.high_watermark > offset:
+            return True
+        self._marks[*at, producer, epoch] = partition, partition.leader_epoch, offset
+        return False
 
     def replicate(self, partition: Partition) -> None:
         """Let the followers copy what the leader has, each after a while."""
@@ -528,11 +558,12 @@ def _append(
             where = (partition.topic, partition.number)
             if not cluster.transactions.holds(header.producer, header.epoch, where):
                 return logs.INVALID_TXN_STATE
-        offset = partition.append(batch, header, cluster.now_ms()) if copy is None else copy
+        ahead_ms = cluster.ahead_ms(broker.number)
+        offset = partition.append(batch, header, cluster.now_ms(), ahead_ms) if copy is None else copy
         if answer["offset"] < 0:
             answer["offset"] = offset
         if partition.config.get("message.timestamp.type") == "LogAppendTime":
-            answer["timestamp"] = cluster.now_ms()
+            answer["timestamp"] = cluster.now_ms() + ahead_ms
     return NONE
 
 

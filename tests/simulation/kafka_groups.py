@@ -242,10 +242,18 @@ class Transaction:
 
 
 class Transactions:
-    """The coordinator of transactions; ``write_marker`` appends a mark, and says whether it could."""
+    """The coordinator of transactions; ``write_marker`` appends a mark, and says whether it could.
 
-    def __init__(self, world: World, write_marker: Callable[[tuple[str, int], int, int, bool], bool]) -> None:
-        self._world, self._write_marker = world, write_marker
+    How long a transaction has been open is measured by the coordinator's clock, ``time_of``, which may be set
+    (``TransactionStateManager.timedOutTransactions``). Sessions of groups are measured by one that cannot be set
+    (``SystemTimer``).
+    """
+
+    def __init__(
+        self, world: World, write_marker: Callable[[tuple[str, int], int, int, bool], bool],
+        time_of: Callable[[str], float],
+    ) -> None:  # fmt: skip
+        self._world, self._write_marker, self._time_of = world, write_marker, time_of
         self.known: dict[str, Transaction] = {}
         self._producers = 1000
         world.after(TIMED_OUT_EVERY, self._abort_late)
@@ -289,7 +297,7 @@ class Transactions:
         if known.state.startswith("Prepare"):
             return CONCURRENT_TRANSACTIONS
         if known.state != "Ongoing":
-            known.state, known.partitions, known.began = "Ongoing", {}, self._world.now
+            known.state, known.partitions, known.began = "Ongoing", {}, self._time_of(name)
         known.partitions |= dict.fromkeys(partitions)
         return NONE
 
@@ -324,8 +332,8 @@ class Transactions:
         known.state = "PrepareCommit" if commit else "PrepareAbort"
         self._world.after(self._world.random.uniform(0.0005, 0.004), lambda: self._write(known, commit, known.epoch))
 
-    def _write(self, known: Transaction, commit: bool, epoch: int) -> None:
-        """Write the marks, as far as leaders can be reached; the rest later."""
+    def _write(self, known: Transaction, commit: bool, epoch: int, wait: float = 0.002) -> None:
+        """Write the marks, as far as leaders can be reached and copies are made; the rest later."""
         left = {
             partition: None
             for partition in known.partitions
@@ -333,13 +341,13 @@ class Transactions:
         }
         known.partitions = left
         if left:
-            self._world.after(0.1, lambda: self._write(known, commit, epoch))
+            self._world.after(wait, lambda: self._write(known, commit, epoch, min(2 * wait, 0.1)))
         else:
             known.state = "CompleteCommit" if commit else "CompleteAbort"
 
     def _abort_late(self) -> None:
         for known in self.known.values():
-            if known.state == "Ongoing" and self._world.now - known.began > known.timeout:
+            if known.state == "Ongoing" and self._time_of(known.name) - known.began > known.timeout:
                 self._world.log("txn", f"{known.name} took too long")
                 known.epoch += 1
                 self._prepare(known, commit=False)

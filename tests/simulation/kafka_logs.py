@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c, encode_varint
 
@@ -28,7 +29,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 timestamp, producer's id and epoch, base sequence, number of records.
 """
 ATTRIBUTES_AT, CRC_AT, LARGEST_TIME_AT = 21, 17, 35
-APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
+COMPRESSION, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 REMEMBERED = 5
 """Batches of a producer that the log remembers (``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``)."""
 
@@ -73,6 +74,7 @@ class Batch:
     sequence: int
     attributes: int
     appended_ms: int
+    """When it was appended, by no broker's clock."""
 
     @property
     def transactional(self) -> bool:
@@ -115,6 +117,8 @@ class Partition:
         self.ends = dict.fromkeys(replicas, 0)
         """The end of each broker's copy: the copy is the log up to there."""
         self.batches: list[Batch] = []
+        self.removed: list[Record] = []
+        """Records that retention or compaction has removed, in order."""
         self.start = 0
         self.high_watermark = 0
         self.moved: list[Callable[[], None]] = []
@@ -167,14 +171,17 @@ class Partition:
             return OUT_OF_ORDER_SEQUENCE, None
         return NONE, None
 
-    def append(self, data: bytes, header: Header, now_ms: int) -> int:
-        """Store a batch that was checked; return the offset of its first record."""
+    def append(self, data: bytes, header: Header, now_ms: int, ahead_ms: int = 0) -> int:
+        """Store a batch that was checked; return the offset of its first record.
+
+        The leader's clock, which is ``ahead_ms`` ahead, gives the time of the append (``LogValidator``).
+        """
         content = bytearray(data)
         base, attributes = self.end, header.attributes
         if self.config.get("message.timestamp.type") == "LogAppendTime":
             attributes |= APPEND_TIME
             struct.pack_into(">h", content, ATTRIBUTES_AT, attributes)
-            struct.pack_into(">q", content, LARGEST_TIME_AT, now_ms)
+            struct.pack_into(">q", content, LARGEST_TIME_AT, now_ms + ahead_ms)
             struct.pack_into(">I", content, CRC_AT, calc_crc32c(bytes(content[ATTRIBUTES_AT:])))
         struct.pack_into(">q", content, 0, base)
         struct.pack_into(">i", content, 12, self.leader_epoch)
@@ -186,9 +193,10 @@ class Partition:
         self._remember(batch)
         return base
 
-    def mark(self, producer: int, epoch: int, now_ms: int, *, commit: bool) -> None:
+    def mark(self, producer: int, epoch: int, now_ms: int, ahead_ms: int = 0, *, commit: bool) -> None:
         """Append the mark that ends a producer's transaction."""
-        self.append(marker(producer, epoch, now_ms, commit=commit), _marker_header(producer, epoch), now_ms)
+        data = marker(producer, epoch, now_ms + ahead_ms, commit=commit)
+        self.append(data, _marker_header(producer, epoch), now_ms, ahead_ms)
 
     def _remember(self, batch: Batch) -> None:
         if batch.producer < 0:
@@ -305,33 +313,62 @@ class Partition:
         )
 
     def delete_before(self, offset: int) -> None:
-        """Move the start of the log."""
-        self.start = max(self.start, min(offset, self.high_watermark))
+        """Move the start of the log, as retention does."""
+        start = max(self.start, min(offset, self.high_watermark))
+        self.removed += (record for record in self.records() if record.offset < start)
+        self.start = start
         kept = [batch for batch in self.batches if batch.last >= self.start]
         if not kept and self.batches:
             kept = self.batches[-1:]  # the end stays where it is
-            self._emptied = True
         self.batches = kept
+
+    def compact(self) -> None:
+        """Remove each record that a later one of its key replaces, and those of aborted transactions.
+
+        - The active segment, here the last batch, is not cleaned, nor is what lies at or behind the last stable offset
+          (``LogCleanerManager.cleanableOffsets``).
+        - Offsets stay: a batch keeps its base and its last offset (``MemoryRecords.filterTo``). A batch without a
+          record is removed, unless it is the last one of its producer (``Cleaner.cleanInto``).
+        - Marks of transactions, and records without a value, stay for ``delete.retention.ms``, which is a day.
+        """
+        end = min(self.last_stable, self.batches[-1].base) if self.batches else 0
+        cleaned = [batch for batch in self.batches if batch.last < end and not batch.marker]
+        records = {batch.base: list(self._records_of(batch)) for batch in cleaned}
+        newest = {each.key: each.offset for found in records.values() for each in found if each.committed}
+        last = {batch.producer: batch.base for batch in self.batches if not batch.marker}
+        for batch in cleaned:
+            found = records[batch.base]
+            kept = [each for each in found if each.committed and each.offset == newest[each.key]]
+            if len(kept) == len(found):
+                continue
+            self.removed += (each for each in found if each not in kept)
+            if kept or (batch.producer >= 0 and last[batch.producer] == batch.base):
+                batch.data = _rewritten(batch.data, kept)
+            else:
+                self.batches.remove(batch)
+        self.removed.sort(key=lambda record: record.offset)
+
+    def history(self) -> list[Record]:
+        """Return every record that the log has ever shown, those that are removed too."""
+        return sorted([*self.removed, *self.records()], key=lambda record: record.offset)
 
     def records(self) -> Iterator[Record]:
         """Yield every record below the high watermark, and whether its transaction was committed."""
-        committed = {(producer, first): done for producer, first, _, done in self.ended}
-        spans = [(producer, first, mark) for producer, first, mark, _ in self.ended]
         for batch in self.batches:
-            if batch.marker or batch.last >= self.high_watermark:
-                continue
-            settled = not batch.transactional or any(
-                committed[producer, first]
-                for producer, first, mark in spans
-                if producer == batch.producer and first <= batch.base < mark
-            )
-            found = MemoryRecords(batch.data)
-            while (each := found.next_batch()) is not None:
-                for record in each:
-                    if record.offset >= self.start:
-                        yield Record(
-                            record.offset, record.key, record.value, record.timestamp, settled, batch.appended_ms
-                        )
+            if not batch.marker and batch.last < self.high_watermark:
+                yield from self._records_of(batch)
+
+    def _records_of(self, batch: Batch) -> Iterator[Record]:
+        settled = not batch.transactional or any(
+            committed
+            for producer, first, mark, committed in self.ended
+            if producer == batch.producer and first <= batch.base < mark
+        )
+        found = MemoryRecords(batch.data)
+        while (each := found.next_batch()) is not None:
+            for record in each:
+                if record.offset >= self.start:
+                    yield Record(record.offset, record.key, record.value, record.timestamp, settled, batch.appended_ms)
 
 
 def header_of(data: bytes) -> Header:
@@ -344,6 +381,23 @@ def with_header(data: bytes, header: Header) -> bytes:
     content = bytearray(HEADER.pack(*header) + data[HEADER.size :])
     struct.pack_into(">I", content, CRC_AT, calc_crc32c(bytes(content[ATTRIBUTES_AT:])))
     return bytes(content)
+
+
+def _rewritten(data: bytes, kept: Sequence[Record]) -> bytes:
+    """Return a batch with some of its records, uncompressed, at the offsets that they have (``MemoryRecords``)."""
+    header = header_of(data)
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=len(data) + 1024 * 1024,
+    )  # fmt: skip
+    for record in kept:
+        builder.append(record.offset - header.base, record.timestamp, record.key, record.value, [])
+    made = bytes(builder.build())
+    fresh = header_of(made)
+    return with_header(made, header._replace(
+        length=fresh.length, attributes=header.attributes & ~COMPRESSION, first_time=fresh.first_time,
+        records=len(kept),
+    ))  # fmt: skip
 
 
 def batches_of(data: bytes) -> Iterator[bytes]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import shutil
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+import orjson
 from aiokafka.errors import KafkaError
 
 from connectors.keys import key_files
@@ -21,22 +24,25 @@ from connectors.storage.kafka import aiokafka_client, metadata
 from connectors.storage.kafka.aiokafka_client import BrokerHealth
 from connectors.storage.kafka.client import KafkaSink, partition_of
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended
+from connectors.storage.kafka.key_rotation import ClusterLedger, forget_past_key_days
 from connectors.storage.kafka.source_leases import SourceLeases
 from connectors.storage.kafka.topics import BESIDES, create_topics, result_topics, topic_names
 from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_until_stopped
 from connectors.storage.kafka.writers import EngineTopics
+from connectors.storage.retirement import retire
 from connectors.storage.site_metadata import site_metadata
-from stream.encoding import decode_message
-from stream.engine.cluster_state import refuse_superseded
-from stream.engine.key_rotation import refuse_other_key
+from stream.encoding import decode_message, encode_message
+from stream.engine.cluster_state import refuse_other_counts, refuse_superseded
+from stream.engine.key_rotation import EndedLedger, refuse_other_key, refuse_retired, take_over
 from stream.engine.partition import PartitionEngine
+from stream.engine.ports import Output
 from stream.errors import TacetError, UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
-from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, private_topic, rfc3339
 from tests.simulation import processes
 
 PARTITIONS = 2
@@ -44,11 +50,15 @@ SITES = ("east", "north", "west")
 SOURCE = "10.0.0.1"
 TICK = 1 * MINUTE
 BEGIN: Micros = processes.START * SECOND - 60 * MINUTE
-"""The first window begins an hour before the world does: the brokers' time bounds what may be claimed."""
+"""The first window begins an hour before the world does: the brokers' time bounds what may be claimed. The day ends,
+and its key with it, after five windows.
+"""
 PRIVATE = (private_topic("public", "occupancy"),)
 """One audience: most of a schedule's time is the account, which has an entry for each audience and one for all."""
 SESSION_TIMEOUT = 6.0
 OPEN_TIMEOUT = 60.0
+FORGET_EVERY = 5.0
+"""Seconds between two attempts to destroy the keys of past days."""
 
 _SITE = """
 [site.{site}]
@@ -118,8 +128,14 @@ class Movement:
 
 
 def create_key(path: Path) -> None:
-    """Create a production key that begins with the day of the world: no step leads to it."""
+    """Create a production key that begins with the day of the first window, and a copy that forgets nothing."""
     key_files.create(path, laboratory=False, first_day=BEGIN // DAY)
+    shutil.copy2(path, copy_of(path))
+
+
+def copy_of(key: Path) -> Path:
+    """Return the copy of a key file that was made with it."""
+    return key.with_suffix(".copy")
 
 
 async def create(bootstrap: str) -> int:
@@ -144,19 +160,27 @@ class Feed:
         return not self.waiting
 
 
+NOTHING = Feed(0, 0, 0.0)
+"""A feed without messages: whoever sends it only claims the sources, and gives them back."""
+NOTHING.waiting.clear()
+
+
 def _stopped(program: str, failure: Exception, code: int) -> int:
     """Say why a program ends, as the command line does."""
     logging.getLogger("connectors.cli").error("%s stopped: %s: %s", program, type(failure).__name__, failure)
     return code
 
 
-async def ingest(bootstrap: str, feed: Feed) -> int:
+async def ingest(bootstrap: str, feed: Feed, key_file: Path) -> int:
     """Send a feed from where the ingest before this one stopped, as ``tacet ingest`` does."""
-    sink, leases = KafkaSink(bootstrap), SourceLeases(bootstrap, [(site, SOURCE) for site in SITES])
+    keys = key_files.IngestKeys(key_file)
+    sink = KafkaSink(bootstrap, encode=partial(encode_message, vault=keys.vault))
+    leases = SourceLeases(bootstrap, [(site, SOURCE) for site in SITES])
     renewing: asyncio.Task[None] | None = None
     try:
+        control = await checked(bootstrap)
         await sink.start()
-        await leases.start(PARTITIONS, session=1)
+        await leases.start(control.partitions or 0, session=1)
         renewing = asyncio.create_task(leases.renew())
         while feed.waiting:
             if renewing.done():
@@ -185,9 +209,11 @@ async def worker(
     accept_loss: bool = False, open_timeout: float = OPEN_TIMEOUT, hold: Callable[[], Awaitable[None]] = _at_once,
 ) -> int:  # fmt: skip
     """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each opening."""
-    keys = key_files.FileKeys(key_file)
     try:
-        await checked(bootstrap)
+        keys = key_files.FileKeys(key_file)
+        cluster = await checked(bootstrap)
+        refuse_retired(cluster, keys.ledger)
+        key_files.serve(key_file, str(cluster.id))
         control = await join(bootstrap, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy)
         await metadata.publish(bootstrap, site_metadata(policy))
     except UsageError as error:
@@ -199,6 +225,8 @@ async def worker(
 
     async def engine(partition: int) -> PartitionEngine:
         await hold()
+        if partition >= partitions:
+            refuse_other_counts(control, {OBSERVATIONS: partition + 1})
         state = await read(bootstrap)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
         refuse_superseded(state, policy, MECHANISMS)
@@ -214,9 +242,25 @@ async def worker(
         session_timeout=SESSION_TIMEOUT,
         open_timeout=open_timeout,
         accept_loss=accept_loss,
-        chores=[PeriodicTask(lambda: refuse_ended(bootstrap, fingerprint(keys), keys.ledger), 10.0)],
+        chores=[
+            PeriodicTask(lambda: refuse_ended(bootstrap, fingerprint(keys), keys.ledger), 10.0),
+            PeriodicTask(lambda: forget_past_key_days(bootstrap, policy, keys), FORGET_EVERY),
+        ],
     )
     return await run_until_stopped(config, engine)
+
+
+async def retire_key(bootstrap: str, old: Path, new: Path) -> int:
+    """End the ledger of a key, as ``tacet key create`` and ``tacet key retire`` do; return the exit code."""
+    try:
+        if not new.exists():
+            create_key(new)
+        await retire(ClusterLedger(bootstrap), new, old)
+    except UsageError as error:
+        return _stopped("key retire", error, 2)
+    except (TacetError, KafkaError, OSError) as error:
+        return _stopped("key retire", error, 1)
+    return 0
 
 
 # --- reference ----------------------------------------------------------------------------------------
@@ -229,36 +273,93 @@ Begun = Mapping[tuple[str, str], str]
 """The version of the policy under which a window (site, end) was released."""
 
 
-def expected(logs: Mapping[int, Log], key_file: Path, begun: Begun) -> dict[str, list[bytes]]:
+@dataclass(frozen=True)
+class Succession:
+    """Where the ledger of one key ends and that of another begins on a partition."""
+
+    key: Path
+    """The later key."""
+    read: int
+    """The first message that the last state of the former key does not include whole."""
+    known: Mapping[str, int]
+    """How many entries of each site that state includes."""
+    entries: Mapping[str, int]
+    """How many entries of each site the former ledger has."""
+    next: int
+    """The first message of the later key; those that the former one had not read are lost."""
+
+
+def expected(
+    logs: Mapping[int, Log], key_file: Path, begun: Begun, successions: Mapping[int, Succession] | None = None
+) -> dict[str, list[bytes]]:
     """Return what one process makes of the final log, by topic: the values of what must be visible.
 
     Each window is released under the policy under which the cluster began it.
     """
-    keys = key_files.FileKeys(key_file)
     values: dict[str, list[bytes]] = {topic: [] for topic in (*PRIVATE, AUDIT, LEAKAGE)}
     for site in SITES:
-        log = [each for each in logs[partition_of(site, PARTITIONS)] if each[1] == site.encode()]
-        for topic, value in _released(site, log, keys, begun):
+        partition = partition_of(site, PARTITIONS)
+        log = [each for each in logs[partition] if each[1] == site.encode()]
+        for topic, value in _Reference(site, begun).released(log, key_file, (successions or {}).get(partition)):
             values.setdefault(topic, []).append(value)
     return values
 
 
-def _released(site: str, log: Log, keys: key_files.FileKeys, begun: Begun) -> Iterator[tuple[str, bytes]]:
-    policies = {policy.version: policy for policy in (POLICY, CHANGED)}
-    version = begun.get((site, rfc3339(BEGIN)), POLICY.version)
-    engine = _engine(site, policies[version], keys, None)
-    for offset, key, value, stamp in log:
-        message, _ = decode_message(value)
-        if isinstance(message, Heartbeat):
-            due = begun.get((site, rfc3339(message.watermark // TICK * TICK)), version)
-            if due != version:
-                version = due
-                engine = _engine(site, policies[version], keys, engine.snapshot(offset, 0))
-        for outputs, _ in engine.process_in_steps(offset, key, value, stamp):
+class _Reference:
+    """One process that makes the releases of one site."""
+
+    def __init__(self, site: str, begun: Begun) -> None:
+        self._site, self._begun = site, begun
+        self._policies = {policy.version: policy for policy in (POLICY, CHANGED)}
+        self._version = begun.get((site, rfc3339(BEGIN)), POLICY.version)
+
+    def released(self, log: Log, key: Path, succession: Succession | None) -> Iterator[tuple[str, bytes]]:
+        """Yield topic and value of everything that is released."""
+        keys = key_files.FileKeys(copy_of(key))
+        if succession is None:
+            for _, outputs, _ in self._steps(log, keys, None):
+                yield from ((output.topic, output.value) for output in outputs)
+            return
+        entries: list[bytes] = []
+        known, due = succession.known.get(self._site, 0), succession.entries.get(self._site, 0)
+        state = self._engine(keys, None).snapshot(0, 0)
+        former = [each for each in log if each[0] < succession.next]
+        for offset, outputs, engine in self._steps(former, keys, None):
+            made = [output.value for output in outputs if output.topic == AUDIT]
+            if len(entries) < known:
+                yield from ((output.topic, output.value) for output in outputs)
+            elif len(entries) < due:  # charged, and never released
+                yield from ((AUDIT, value) for value in made)
+            else:
+                break
+            entries += made
+            if len(entries) <= known and (made or offset < succession.read):
+                state = engine.snapshot(0, 0)
+        later = key_files.FileKeys(copy_of(succession.key))
+        ended = EndedLedger(state, [orjson.loads(entry) for entry in entries], [POLICY, CHANGED])
+        begun = take_over(ended, later, partition_of(self._site, PARTITIONS), next_offset=0, audit_offset=0)
+        yield from ((output.topic, output.value) for output in begun.accounts)
+        rest = [each for each in log if each[0] >= succession.next]
+        for _, outputs, _ in self._steps(rest, later, begun.snapshot):
             yield from ((output.topic, output.value) for output in outputs)
 
+    def _steps(
+        self, log: Log, keys: key_files.FileKeys, state: bytes | None
+    ) -> Iterator[tuple[int, Sequence[Output], PartitionEngine]]:
+        """Yield the offset of each step, what it releases, and the engine after it."""
+        engine = self._engine(keys, state)
+        for offset, key, value, stamp in log:
+            message, _ = decode_message(value, keys.vault)
+            if isinstance(message, Heartbeat):
+                due = self._begun.get((self._site, rfc3339(message.watermark // TICK * TICK)), self._version)
+                if due != self._version:
+                    self._version = due
+                    engine = self._engine(keys, engine.snapshot(offset, 0))
+            for outputs, _ in engine.process_in_steps(offset, key, value, stamp):
+                yield offset, outputs, engine
 
-def _engine(site: str, policy: Policy, keys: key_files.FileKeys, snapshot: bytes | None) -> PartitionEngine:
-    engine = PartitionEngine(policy, keys, Options(), accept_policy=True, owns=lambda each: each == site)
-    engine.restore(snapshot)
-    return engine
+    def _engine(self, keys: key_files.FileKeys, state: bytes | None) -> PartitionEngine:
+        policy, site = self._policies[self._version], self._site
+        engine = PartitionEngine(policy, keys, Options(), accept_policy=True, owns=lambda each: each == site)
+        engine.restore(state)
+        return engine

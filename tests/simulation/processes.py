@@ -16,6 +16,7 @@ uses one of them outside of a simulated process gets an error.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import gc
 import hashlib
@@ -45,8 +46,8 @@ from connectors.runtime.offload import offload
 from connectors.storage.kafka import connection as access
 from stream.settings import Settings
 
-START = 1_772_452_800
-"""Wall-clock time at which every world begins, in seconds: 2026-03-02T12:00Z."""
+START = 1_772_499_300
+"""Wall-clock time at which every world begins, in seconds: 2026-03-03T00:55Z."""
 COSTS = 1009
 """Number of drawn costs of callbacks; a prime, so that they meet callbacks in ever new ways."""
 ORDINARY_COST = 40e-6
@@ -187,6 +188,10 @@ class Process:
         """Factor by which callbacks take longer than usual."""
         self.clock_offset = 0.0
         """Seconds by which its wall clock is ahead."""
+        self.full_disk = False
+        """Whether what it writes to files does not become durable, for want of room."""
+        self.slow_disk = 0.0
+        """Seconds that a sync takes."""
         self.queue: deque[tuple[Loop, asyncio.Handle]] = deque()
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.connections: dict[Connection, None] = {}
@@ -196,6 +201,8 @@ class Process:
         self._costs = [draw.expovariate(1 / ORDINARY_COST) for _ in range(COSTS)]
         self._turn = 0
         self._free_at = world.now
+        self._blocked = 0.0
+        """Seconds for which the callback that runs has waited for the disk."""
         self._scheduled = False
         world.processes.append(self)
 
@@ -271,6 +278,13 @@ class Process:
             self.queue.append((loop, handle))
             self._schedule()
 
+    def sync(self, handle: int) -> None:
+        """Sync a file, which takes as long as the disk does; OSError if the disk is full (``fsync(2)``)."""
+        del handle
+        self._blocked += self.slow_disk
+        if self.full_disk:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def _schedule(self) -> None:
         if not self._scheduled and not self.paused and self.queue:
             self._scheduled = True
@@ -296,7 +310,8 @@ class Process:
                 finally:
                     asyncio._set_running_loop(None)
                 self._turn = (self._turn + 1) % COSTS
-                self._free_at = world.now + costs[self._turn] * self.slowness
+                self._free_at = world.now + costs[self._turn] * self.slowness + self._blocked
+                self._blocked = 0.0
                 if world.next_due() < self._free_at:
                     break
                 world.now = self._free_at
@@ -525,6 +540,7 @@ def _sources(world: World) -> dict[Any, Any]:
         offload: at_once,
         os.urandom: world.random_bytes,
         os._exit: end,
+        os.fsync: lambda handle: process().sync(handle),
         socket.create_connection: refuse,
         socket.socketpair: refuse,
     }

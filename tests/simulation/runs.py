@@ -6,23 +6,43 @@ over a simulated log behind the product's interface.
 
 from __future__ import annotations
 
+import json
 import signal
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import orjson
 
-from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, SNAPSHOT
-from tests.simulation import occupancy, port
-from tests.simulation.checker import Record, Topics, forked, problems
+from stream.engine.snapshot import chains, open_snapshot
+from stream.records import DAY
+from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUARANTINE, SNAPSHOT, rfc3339
+from tests.simulation import occupancy, port, readers
+from tests.simulation.checker import Record, Topics, forked, misindexed, misread, problems
 from tests.simulation.kafka_brokers import Cluster
 from tests.simulation.network import Network
 from tests.simulation.processes import Globals, Process, World, guarded
-from tests.simulation.schedules import AIMED, BROKERS, PACE, WINDOWS, WORKERS, Event, Kept, Outcome, Schedule, draw
+from tests.simulation.schedules import (
+    AIMED,
+    BROKERS,
+    COMPACTED,
+    OPERATOR,
+    PACE,
+    READERS,
+    STARTS,
+    WINDOWS,
+    WORKERS,
+    Event,
+    Kept,
+    Outcome,
+    Schedule,
+    clock_of,
+    draw,
+)
 
 LIVENESS = 120.0
 """Seconds after the last fault within which every window must be out: the longest of the product's waits is 60 s."""
@@ -35,14 +55,35 @@ STARVED = 300.0
 TOPICS = Topics(AUDIT, LEAKAGE, QUARANTINE, occupancy.PRIVATE)
 RESULTS = (AUDIT, LEAKAGE, QUARANTINE, *occupancy.PRIVATE)
 KILLED = -9
+FORMER = "former"
+"""A worker with a copy of a key that was retired."""
 STOPPED = " stopped: "
 WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 """What a worker names that cannot go on after a loss, and what it names if an order lets it go on."""
 AWAY = "no Kafka broker answers"
 """What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
+(PRIVATE,) = occupancy.PRIVATE
+RIVAL, TAKEN = "rival", "another ingest"
+"""The second ingest, and what the one says whose sources belong to another."""
+APART = "clock: must agree with the broker's"
+FULL = "No space left on device"
+CLOCKS_APART = 30
+"""Seconds by which one clock may be wrong: two of them together are no minute apart, from which on an ingest ends."""
+SLOW_DISK = 4.0
+"""Seconds that a sync of a slow disk takes."""
 LOST_BATCHES = 6
 """How many batches of each partition are lost with its last records."""
+_TOPICS = {
+    "observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT, "control": CONTROL, "metadata": METADATA,
+    "private": occupancy.PRIVATE[0], "account": LEAKAGE, "quarantine": QUARANTINE,
+}  # fmt: skip
+"""By the names that events have for them."""
 End = Callable[[], None]
+
+
+def _end(record: Record) -> str:
+    """Return the end of a released window."""
+    return str(orjson.loads(record.value or b"{}").get("window_end"))
 
 
 def _nothing() -> None:
@@ -67,6 +108,8 @@ class _Run(ABC):
         """Faults that wait for a moment."""
         self._restarted = {1}
         """Exit codes after which a program is started again."""
+        self._machines: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        """By process, what is the matter with its machine: attributes that a process started there has."""
 
     # --- processes ------------------------------------------------------------------------------------
 
@@ -77,6 +120,8 @@ class _Run(ABC):
     def _start(self, name: str) -> None:
         process = self.processes[name] = Process(self.world, name, self.own_globals)
         process.ended = lambda: self._ended(process)
+        for attribute, value in self._machines[name].items():
+            setattr(process, attribute, value)
         process.start(lambda: self._program(name))
 
     def _ended(self, process: Process) -> None:
@@ -95,6 +140,9 @@ class _Run(ABC):
     # --- faults ---------------------------------------------------------------------------------------
 
     def _begin(self, event: Event) -> None:
+        name = event.target.partition(" ")[0]
+        if name in READERS and name not in self.processes and not event.kind.endswith((*STARTS.values(), AIMED)):
+            return  # it has not started
         self.world.log("fault", str(event))
         if event.kind.endswith(AIMED):
             self._aim(event)
@@ -143,6 +191,18 @@ class _Run(ABC):
         process.slowness = STARVED
         return lambda: setattr(process, "slowness", 1.0)
 
+    def _afflict(self, target: str, attribute: str, value: float, mended: float) -> End:
+        """Change something of a machine, for whatever process runs there."""
+        machine = self._machines[target]
+        machine[attribute] = value
+        setattr(self.processes[target], attribute, value)
+
+        def mend() -> None:
+            machine[attribute] = mended
+            setattr(self.processes[target], attribute, mended)
+
+        return mend
+
     # --- the run --------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -170,14 +230,23 @@ class _Run(ABC):
         with guarded(self.world):
             settled = self._play()
             logs, sent = self._logs(), self._input()
+        self._close()
         begun = {
             (entry["site"], entry["window_end"]): entry["policy_version"]
             for partition in logs[AUDIT]
             for entry in (orjson.loads(each.value) for each in partition if each.value and each.committed)
         }
-        found = [*self.faults, *self._judged(logs, lambda: occupancy.expected(sent, self.key, begun))]
+        found = [*self.faults, *self._judged(logs, lambda: self._expected(sent, begun))]
         trace = self.world.trace
         return Outcome(found, trace.digest(), trace.lines, self.world.now - 1000.0, settled, self.events)
+
+    def _expected(self, sent: Mapping[int, occupancy.Log], begun: occupancy.Begun) -> dict[str, list[bytes]]:
+        """Return what must be visible."""
+        return occupancy.expected(sent, self.key, begun)
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close what a killed process has left open."""
 
     def _judged(
         self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
@@ -198,7 +267,7 @@ class _Run(ABC):
         world.log("faults", "are over")
         over = world.now
         if not world.run(self._complete, LIVENESS + WINDOWS * PACE):
-            self.faults.append(f"stalled: {self._left()} windows are not out {LIVENESS:.0f} s after the last fault")
+            self.faults.append(f"stalled: {self._late()} {LIVENESS:.0f} s after the last fault")
         settled = world.now - over
         self._stop_all()
         return settled
@@ -206,15 +275,19 @@ class _Run(ABC):
     def _complete(self) -> bool:
         return self._sent() and self._left() <= 0
 
+    def _late(self) -> str:
+        """Return what is not complete."""
+        return f"{self._left()} windows are not out"
+
     def _left(self) -> int:
         """Return how many windows are not out yet."""
         due = len(occupancy.SITES) * (WINDOWS + 1)
         return due - min(map(self._visible, occupancy.PRIVATE))
 
     def _stop_all(self) -> None:
-        """Tell the workers to stop, as an operator does."""
+        """Tell the workers, and who reads what they release, to stop."""
         self._stopping = True
-        running = [self.processes[name] for name in WORKERS if self.processes[name].alive]
+        running = [process for name, process in self.processes.items() if name != "ingest" and process.alive]
         for process in running:
             process.signal(signal.SIGTERM)
         self.world.run(lambda: not any(process.alive for process in running), ENDING)
@@ -241,22 +314,65 @@ class WireRun(_Run):
         """Whether workers are started under the other policy."""
         self._lost: dict[str, list[Sequence[Record]]] = {}
         """By topic of which acknowledged records were destroyed, what it held before."""
+        self._grown = False
+        """Whether a topic has more partitions than the cluster."""
         self._accept_loss = False
         """Whether workers are started with the consent that one of them has asked for."""
         self._cut_by: Counter[tuple[str, str]] = Counter()
         """How many faults have cut a link."""
+        self._keys = [self.key]
+        """The keys of the cluster; each but the last one was retired."""
+        self._retiring = False
+        """Whether everything rests because a key is being retired."""
+        self._strike_operator: float | None = None
+        """How long after its start the operator is killed."""
+        self._folder = folder
+        self._reading = readers.Reading(None)
+        self._service_files = readers.ServiceFiles(folder)
 
     def _program(self, name: str) -> Coroutine[Any, Any, int]:
-        if name == "ingest":
-            return occupancy.ingest(self.cluster.bootstrap, self._feed)
+        bootstrap, keys = self.cluster.bootstrap, self._keys
+        programs: dict[str, Callable[[], Coroutine[Any, Any, int]]] = {
+            "ingest": lambda: occupancy.ingest(bootstrap, self._feed, keys[-1]),
+            RIVAL: lambda: occupancy.ingest(bootstrap, occupancy.NOTHING, keys[-1]),
+            "subscriber": lambda: readers.subscriber(bootstrap, self._reading),
+            "service": lambda: readers.service(bootstrap, self._service_files),
+            OPERATOR: lambda: occupancy.retire_key(bootstrap, keys[-2], keys[-1]),
+            FORMER: lambda: occupancy.worker(bootstrap, occupancy.copy_of(keys[-2])),
+        }
+        if name in programs:
+            return programs[name]()
         policy = occupancy.CHANGED if self._changed else occupancy.POLICY
         return occupancy.worker(
-            self.cluster.bootstrap, self.key, policy, accept_policy=self._changed, accept_loss=self._accept_loss
+            self.cluster.bootstrap,
+            self._key_of(name),
+            policy,
+            accept_policy=self._changed,
+            accept_loss=self._accept_loss,
         )
+
+    def _distribute_key(self) -> None:
+        for name in WORKERS:
+            copyfile(self._keys[-1], self._key_of(name))
+            self._key_of(name).chmod(0o600)
+
+    def _key_of(self, name: str) -> Path:
+        """Return the key file on a worker's machine."""
+        return self._keys[-1].with_name(f"{self._keys[-1].name}-{name}")
 
     def _ended(self, process: Process) -> None:
         end = self._end_of(process)
-        if self._lost and self._waits_for_operator(process.name):
+        if process.name == RIVAL:
+            if process.exit_code == 0 and all(event.kind == "second ingest" for event in self.events):
+                self.faults.append("displaced: a second ingest took the sources of one that lives")
+            return
+        if process.name in (OPERATOR, FORMER):
+            self._rotation_ended(process, end)
+            return
+        if process.name in READERS and PRIVATE in self._lost and PRIVATE in end:
+            self._begin_anew(process.name)
+            end = ""
+        if self._is_operators and self._waits_for_operator(process.name):
             return
         if self._lost and ACCEPT in end:
             self._accept_loss = True
@@ -265,9 +381,35 @@ class WireRun(_Run):
         if process.name != "ingest" or not self._feed.done:
             super()._ended(process)
 
+    def _kept_secrets(self) -> list[str]:
+        """Return which retired keys are still there."""
+        parts = {"noise", "data", "audit", "pseudonym", "opt_out"}
+        return [f"key: {path.name} was retired and is there" for path in self._keys[:-1]
+                if parts & json.loads(path.read_bytes()).keys()]  # fmt: skip
+
+    def _begin_anew(self, reader: str) -> None:
+        """Do what a reader asks for whose topic has lost records: remove its cursor or its index."""
+        self._service_files.forget() if reader == "service" else self._reading.forget()
+
     def _may_end(self, name: str, end: str) -> bool:
         """Return whether a program may end by itself for this reason."""
-        return AWAY in end or (self._changed and "UsageError" in end) or (bool(self._lost) and name == "ingest")
+        apart = any(
+            event.kind == "set clock" and abs(clock_of(event.target)[1]) > CLOCKS_APART for event in self.events
+        )
+        other = self._changed or len(self._keys) > 1  # policy or key
+        return (
+            AWAY in end
+            or (other and "UsageError" in end)
+            or (bool(self._lost) and name == "ingest")
+            or (apart and name == "ingest" and APART in end)
+            or (RIVAL in self.processes and name == "ingest" and TAKEN in end)
+            or (FULL in end and any(event.kind == "fill disk" for event in self.events))
+        )
+
+    @property
+    def _is_operators(self) -> bool:
+        """Whether an operator may have to act."""
+        return bool(self._lost) or self._grown
 
     def _end_of(self, process: Process) -> str:
         """Return why a worker says that it has stopped; nothing if it has not said so."""
@@ -277,7 +419,30 @@ class WireRun(_Run):
         return next((reason for _, found, reason in said if found), "")
 
     def _complete(self) -> bool:
-        return super()._complete() or (bool(self._lost) and all(map(self._waits_for_operator, WORKERS)))
+        waiting = [name for name in ("ingest", *WORKERS) if self._waits_for_operator(name)]
+        if self._is_operators and ("ingest" in waiting or set(WORKERS) <= set(waiting)):
+            return not self._unread()
+        return super()._complete() and not self._retiring and self._key_day_is_over() and not self._unread()
+
+    def _key_day_is_over(self) -> bool:
+        """Return whether the day before this one has no key any more; files of keys are read as JSON."""
+        if self._retiring:
+            return False
+        stored = [json.loads(self._key_of(name).read_bytes()) for name in WORKERS]
+        days = [each[name]["day"] for each in stored for name in ("noise", "data")]
+        return self._is_operators or min(days) > occupancy.BEGIN // DAY
+
+    def _unread(self) -> list[str]:
+        """Return which readers have not got every visible record."""
+        due = sum(record.committed for each in self.cluster.topics[PRIVATE] for record in each.records())
+        got = {"subscriber": self._reading.given, "service": self._service_files.count}
+        return [name for name in READERS if name in self.processes and got[name]() != due]
+
+    def _late(self) -> str:
+        unread = [f"{name} has not got every record" for name in self._unread()]
+        key = [] if self._key_day_is_over() else ["a day that is over has its key"]
+        retired = ["the key is not retired"] if self._retiring else []
+        return "; ".join([super()._late(), *unread, *key, *retired])
 
     def _waits_for_operator(self, name: str) -> bool:
         """Return whether a worker has ended because of a loss, and named a way out that takes more than an order."""
@@ -287,10 +452,44 @@ class WireRun(_Run):
     def _judged(
         self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
     ) -> list[str]:
-        """After a loss, nothing may come out with other bytes than what was ever there."""
+        """After a loss, nothing may come out with other bytes than what was ever there.
+
+        Where an operator has to act first, something may be missing.
+        """
+        also = [*self._misread(), *self._kept_secrets()]
         if not self._lost:
-            return super()._judged(logs, expected)
-        return list(forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS))
+            found = super()._judged(logs, expected)
+            return [*(each for each in found if not (self._grown and each.startswith("missing"))), *also]
+        return [*forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS), *also]
+
+    def _expected(self, sent: Mapping[int, occupancy.Log], begun: occupancy.Begun) -> dict[str, list[bytes]]:
+        after = {number: self._succession(number) for number in sent} if len(self._keys) > 1 else None
+        return occupancy.expected(sent, self.key, begun, after)
+
+    def _succession(self, number: int) -> occupancy.Succession:
+        """Return where the retired key's ledger ends on a partition, by the log."""
+        former = json.loads(self.key.read_bytes())["ledger"]
+        snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].history() if each.committed)
+        states = [(open_snapshot(value)[0], value) for value in snapshots if value]
+        key = states[0][0]["key"]
+        last, state = [each for each in states if each[0]["key"] == key][-1]
+        first, _ = next(each for each in states if each[0]["key"] != key)
+        audit = (each.value for each in self.cluster.topics[AUDIT][number].history() if each.committed)
+        entries = Counter(
+            entry["site"] for value in audit if value and (entry := orjson.loads(value))["ledger"] == former
+        )
+        known = {site: count for site, (count, _) in chains(state).items()}
+        return occupancy.Succession(self._keys[-1], last["next"], known, entries, first["next"])
+
+    def _misread(self) -> list[str]:
+        """Return what readers have got that they should not, or not got that they should."""
+        found: list[str] = []
+        log = [list(each.records()) for each in self.cluster.topics[PRIVATE]]
+        if "subscriber" in self.processes:
+            found += misread(self._reading.lives, log, resumes=self._reading.cursor is not None)
+        if "service" in self.processes:
+            found += misindexed(self._service_files.records(), [log])
+        return found
 
     def _prepare(self) -> None:
         operator = Process(self.world, "operator", occupancy.GLOBALS)
@@ -301,22 +500,37 @@ class WireRun(_Run):
 
         operator.start(prepare)
         self.world.run(lambda: operator.exit_code is not None, 60.0)
-        assert operator.exit_code == 0, operator.failure
+        if operator.exit_code != 0:
+            self.faults.append(f"preparing: topics are not created within a minute: {operator.failure!r}")
+            operator.kill()
+        self._distribute_key()
         for name in ("ingest", *WORKERS):
             self._start(name)
 
     def _sent(self) -> bool:
         return self._feed.done
 
+    def _close(self) -> None:
+        self._service_files.close()
+
     def _visible(self, topic: str) -> int:
-        return sum(record.committed for each in self.cluster.topics[topic] for record in each.records())
+        shown = [*self._lost.get(topic, []), *(each.history() for each in self.cluster.topics[topic])]
+        return len({record.value for records in shown for record in records if record.committed})
+
+    def _left(self) -> int:
+        if len(self._keys) > 1:  # windows that the former key had begun are not released
+            last = rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
+            records = (record for part in self.cluster.topics[PRIVATE] for record in part.history())
+            ends = {record.value for record in records if record.committed and last == _end(record)}
+            return len(occupancy.SITES) - len(ends)
+        return super()._left()
 
     def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
-        return {topic: [list(each.records()) for each in self.cluster.topics[topic]] for topic in RESULTS}
+        return {topic: [each.history() for each in self.cluster.topics[topic]] for topic in RESULTS}
 
     def _input(self) -> Mapping[int, occupancy.Log]:
         return {
-            each.number: [(one.offset, one.key, one.value or b"", one.timestamp * 1000) for one in each.records()]
+            each.number: [(one.offset, one.key, one.value or b"", one.timestamp * 1000) for one in each.history()]
             for each in self.cluster.topics[OBSERVATIONS]
         }
 
@@ -363,11 +577,60 @@ class WireRun(_Run):
     def _foreign_transaction(self, target: str) -> End:
         return self.cluster.hold_open(OBSERVATIONS, int(target))
 
+    def _compact(self, target: str) -> End:
+        """Let the log cleaner run; a topic that must keep every record loses some of them."""
+        topic = _TOPICS[target] if target in COMPACTED else self._destroy(target)
+        for partition in self.cluster.topics[topic]:
+            before = len(partition.removed)
+            partition.compact()
+            self.world.log("cluster", f"{topic}-{partition.number} loses {len(partition.removed) - before} records")
+        return _nothing
+
+    def _expire(self, target: str) -> End:
+        """Let old segments expire, as settings allow it: of observations, those that the last state covers."""
+        topic = _TOPICS[target]
+        for partition in self.cluster.topics[topic]:
+            end = partition.high_watermark
+            if topic == OBSERVATIONS:
+                states = [each.value for each in self.cluster.topics[SNAPSHOT][partition.number].records()
+                          if each.committed and each.value]  # fmt: skip
+                end = open_snapshot(states[-1])[0]["next"] if states else 0
+            partition.delete_before(end - self.world.random.choice((0, 0, 1, 10)))
+            self.world.log("cluster", f"{topic}-{partition.number} begins at {partition.start}")
+        return _nothing
+
+    def _set_clock(self, target: str) -> End:
+        """Set the clock of a machine; it is set right again afterwards."""
+        name, seconds = clock_of(target)
+        if name in self.processes:
+            return self._afflict(name, "clock_offset", seconds, 0.0)
+        broker = self.cluster.named(name)
+        broker.clock_offset = seconds
+        return lambda: setattr(broker, "clock_offset", 0.0)
+
+    def _fill_disk(self, target: str) -> End:
+        return self._afflict(target, "full_disk", True, False)
+
+    def _slow_disk(self, target: str) -> End:
+        return self._afflict(target, "slow_disk", SLOW_DISK, 0.0)
+
+    def _second_ingest(self, target: str) -> End:
+        """Start another ingest for the same sources; it is refused while the first one lives."""
+        if RIVAL not in self.processes:
+            self._start(RIVAL)
+        return _nothing
+
+    def _grow(self, target: str) -> End:
+        """Give a topic a partition more; nobody can take it away again."""
+        self._restarted, self._grown = {0, 1, 2}, True
+        self.cluster.grow(_TOPICS[target])
+        return _nothing
+
     def _destroy(self, name: str) -> str:
         """Remember what a topic holds of which something is about to be destroyed."""
-        topic = {"observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT}[name]
+        topic = _TOPICS[name]
         self._restarted = {0, 1, 2}
-        self._lost.setdefault(topic, []).extend(list(each.records()) for each in self.cluster.topics[topic])
+        self._lost.setdefault(topic, []).extend(each.history() for each in self.cluster.topics[topic])
         return topic
 
     def _delete_records(self, target: str) -> End:
@@ -389,6 +652,62 @@ class WireRun(_Run):
     def _make_anew(self, target: str) -> End:
         self.cluster.make_anew(self._destroy(target))
         return _nothing
+
+    def _subscribe(self, target: str) -> End:
+        if "subscriber" not in self.processes:
+            self._reading.cursor = self._folder / "cursor" if target == "cursor" else None
+            self._start("subscriber")
+        return _nothing
+
+    def _serve(self, target: str) -> End:
+        if "service" not in self.processes:
+            self._start("service")
+        return _nothing
+
+    def _retire_key(self, target: str) -> End:
+        """Stop everything, retire the key, and start everything with another one.
+
+        A paused worker is taken for dead, and wakes while others work with the other key.
+        """
+        if len(self._keys) > 1 or self._is_operators:
+            return _nothing
+        self._retiring, self._restarted = True, {0, 1, 2}
+        self._keys.append(self.key.with_name("later"))
+        there = [self.processes[name] for name in ("ingest", *WORKERS)]
+        for process in (each for each in there if not each.paused):
+            self._told.append(process)
+            process.signal(signal.SIGTERM)
+
+        def look() -> None:
+            if any(process.alive and not process.paused for process in there):
+                self.world.after(0.5, look)
+                return
+            self._start(OPERATOR)
+
+        look()
+
+        def interrupt() -> None:
+            if OPERATOR in self.processes:
+                self._kill(OPERATOR)
+
+        return interrupt
+
+    def _rotation_ended(self, process: Process, end: str) -> None:
+        if process.name == FORMER:
+            if process.exit_code not in (2, KILLED) and AWAY not in end:
+                self.faults.append(f"key: a worker with the retired key ended with {process.exit_code}: {end}")
+        elif process.exit_code != 0:
+            self.world.after(1.0, lambda: self._start(OPERATOR))
+        else:
+            self._retiring = False
+            self._distribute_key()
+            for name in ("ingest", *WORKERS, FORMER):
+                if name not in self.processes or not self.processes[name].alive:
+                    self._start(name)
+
+    def _restart(self, process: Process) -> None:
+        if not self._retiring or process.name in READERS:
+            super()._restart(process)
 
     def _change_policy(self, target: str) -> End:
         """Start a worker with another policy; who works under the one before ends with 2, and is started so too."""
@@ -466,6 +785,9 @@ class PortRun(_Run):
 
     def _sent(self) -> bool:
         return not self._waiting
+
+    def _close(self) -> None:
+        """Nothing is open."""
 
     def _visible(self, topic: str) -> int:
         return sum(

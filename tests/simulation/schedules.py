@@ -14,6 +14,9 @@ WINDOWS = 10
 PACE = 2.0
 """Seconds of virtual time between two windows."""
 WORKERS = ("worker-1", "worker-2")
+READERS = ("subscriber", "service")
+OPERATOR = "operator"
+"""Who retires a key."""
 BROKERS = 3
 
 
@@ -40,8 +43,12 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
         "kill broker": (0.2, 14.0), "hang broker": (0.2, 16.0), "cut": (0.1, 12.0), "isolate": (0.1, 12.0),
         "reset": (0.0, 0.0), "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
         "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0), "foreign transaction": (0.5, 20.0),
+        "second ingest": (0.0, 0.0),
         "kill at": (0.1, 4.0), "pause at": (0.5, 14.0), "lose at": (0.0, 0.0),
-        "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0),
+        "compact": (0.0, 0.0), "expire": (0.0, 0.0), "set clock": (0.5, 20.0),
+        "fill disk": (0.5, 14.0), "slow disk": (0.5, 14.0),
+        "delete records": (0.0, 0.0), "lose end": (0.0, 0.0), "make anew": (0.0, 0.0), "grow": (0.0, 0.0),
+        "subscribe": (0.0, 0.0), "serve": (0.0, 0.0), "retire key": (0.0, 16.0),
     },
     "port": {
         "kill": (0.1, 4.0), "stop": (0.5, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0),
@@ -52,15 +59,33 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 """By level, the kinds of faults, and how long they may last in seconds. Those "at" wait for a moment."""
 AIMED = " at"
-LOSSES = ("delete records", "lose end", "make anew")
-"""Faults that destroy what was acknowledged."""
-OF_A_PROCESS = ("kill", "pause", "starve", "isolate", "reset")
-DESTROYED = ("observations", "observations", "audit", "snapshot")
+LOSSES = ("delete records", "lose end", "make anew", "grow")
+"""Faults after which an operator has to act: they destroy what was acknowledged, or move sites to other partitions."""
+OF_A_PROCESS = ("kill", "pause", "starve", "isolate", "reset", "fill disk", "slow disk")
+DESTROYED = ("observations", "observations", "audit", "snapshot", "control", "private", "account")
+COMPACTED = ("control", "snapshot", "metadata")
+"""What brokers compact as the product sets up its topics."""
+EXPIRING = ("observations", "observations", "private", "account", "quarantine")
+"""What retention deletes as the product sets up its topics, or as an operator may choose."""
+CLOCKS = (-1800, -70, -20, -2, 2, 20, 70, 5400)
+"""Seconds by which a clock is set. A broker's clock that is set back further than the windows lie in the past makes
+messages ones of the future, which the engine must refuse.
+"""
+STARTS = {"subscriber": "subscribe", "service": "serve"}
+"""What starts each reader; it happens once in a schedule."""
+READ = 0.25
+"""The share of the schedules in which a reader runs."""
+ALLOWED = ("delete records", "grow", "expire")
+"""What is not done to the private topic while it is read: who reads it later, rightly misses something, or is refused.
+"""
 MOMENTS = {
     "wire": ("EndTxn", "EndTxn", "InitProducerId", "AddPartitionsToTxn", "Produce", "JoinGroup", "SyncGroup", "Offset"),
     "port": ("opening", "records", "snapshot", "commit", "answer"),
+    "reader": ("Fetch", "Fetch", "Metadata", "Offset"),
 }
-"""By level, the moments at which processes are vulnerable: requests on the wire, steps of a commit at the port."""
+"""By level, the moments at which processes are vulnerable: requests on the wire, steps of a commit at the port;
+``reader``: requests of those who read released records.
+"""
 
 
 def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
@@ -68,36 +93,57 @@ def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
     chance = random.Random(f"schedule {seed}")
     lengths = LENGTHS[level]
     kinds = [kind for kind in lengths if chance.random() < _share(kind)] or ["kill"]
-    events = []
+    readers = [name for name in READERS if level == "wire" and chance.random() < READ]
+    events = [_start(chance, name) for name in readers]
     for _ in range(chance.randint(1, most)):
         kind = chance.choice(kinds)
         shortest, longest = lengths[kind]
         length = round(shortest + (longest - shortest) * chance.random() ** 2, 3)
         at = round(chance.uniform(0.5, WINDOWS * PACE), 3)
-        events.append(Event(at, kind, _target(chance, kind, level), length))
+        events.append(Event(at, kind, _target(chance, kind, level, readers), length))
     return sorted(events, key=lambda event: event.at)
 
 
 def _share(kind: str) -> float:
     """Return in how many of the schedules a kind of fault occurs: what is aimed finds most."""
-    return 0.02 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
+    if kind in STARTS.values():
+        return 0.0
+    if kind == "retire key":
+        return 0.06
+    return 0.015 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
 
 
-def _target(chance: random.Random, kind: str, level: str) -> str:
+def _start(chance: random.Random, reader: str) -> Event:
+    """Draw when a reader starts; two of three subscribers have a cursor."""
+    target = chance.choice(("cursor", "cursor", "beginning")) if reader == "subscriber" else reader
+    return Event(round(chance.uniform(0.0, WINDOWS * PACE / 2), 3), STARTS[reader], target, 0.0)
+
+
+def _target(chance: random.Random, kind: str, level: str, readers: Sequence[str]) -> str:
     """Draw what a fault hits."""
     broker = f"broker-{chance.randint(1, BROKERS)}"
-    process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest"])
+    process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest", *readers, *readers])
     partition = str(chance.randrange(occupancy.PARTITIONS))
     if kind in LOSSES:
-        return chance.choice(DESTROYED)
+        return chance.choice([name for name in DESTROYED if not (readers and kind in ALLOWED and name == "private")])
+    if kind == "set clock":
+        return f"{chance.choice((process, broker))} {chance.choice(CLOCKS):+}"
     if kind.endswith(AIMED):
-        moment = f"{process} {chance.choice(MOMENTS[level])}"
+        moment = f"{process} {chance.choice(MOMENTS['reader' if process in readers else level])}"
         return moment if level == "port" else f"{moment} {chance.choice(('before', 'after'))}"
     targets = {
         "kill broker": broker, "hang broker": broker, "cut": f"{process} {broker}", "move": partition,
-        "foreign transaction": partition, "change policy": chance.choice(WORKERS), "stop": chance.choice(WORKERS),
+        "foreign transaction": partition, "change policy": chance.choice(WORKERS),
+        "stop": chance.choice([*WORKERS, *readers]), "retire key": OPERATOR, "compact": chance.choice(COMPACTED),
+        "expire": chance.choice([name for name in EXPIRING if not (readers and name == "private")]),
     }  # fmt: skip
     return targets.get(kind, process if kind in OF_A_PROCESS else "cluster")
+
+
+def clock_of(target: str) -> tuple[str, float]:
+    """Return whose clock an event sets, and by how many seconds."""
+    name, _, seconds = target.partition(" ")
+    return name, float(seconds)
 
 
 @dataclass

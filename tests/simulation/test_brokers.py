@@ -58,6 +58,11 @@ async def producing(cluster: Cluster, **options: Any) -> AsyncIterator[AIOKafkaP
 
 
 async def values(cluster: Cluster, *, committed: bool = True, wait: float = 1.0) -> list[bytes]:
+    """Return the values that a reader from the beginning sees within so many seconds."""
+    return [each.value for each in await records(cluster, committed=committed, wait=wait) if each.value is not None]
+
+
+async def records(cluster: Cluster, *, committed: bool = True, wait: float = 1.0) -> list[Any]:
     """Return what a reader from the beginning sees within so many seconds."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=cluster.bootstrap,
@@ -66,12 +71,12 @@ async def values(cluster: Cluster, *, committed: bool = True, wait: float = 1.0)
     )
     await consumer.start()
     consumer.assign([TopicPartition(TOPIC, 0)])
-    found = []
+    found: list[Any] = []
     for _ in range(5):
         batches = await consumer.getmany(timeout_ms=int(wait * 200))
-        found += [record.value for records in batches.values() for record in records]
+        found += [record for each in batches.values() for record in each]
     await consumer.stop()
-    return [value for value in found if value is not None]
+    return found
 
 
 def test_a_transaction_is_seen_whole_or_not_at_all(cluster: Cluster) -> None:
@@ -249,3 +254,74 @@ def test_a_broker_that_hangs_answers_when_it_goes_on(cluster: Cluster) -> None:
 
     run(cluster, work)
     assert [record.value for record in partition.records()] == [b"before", b"after"]
+
+
+def test_compaction_leaves_the_newest_committed_record_of_each_key_at_its_offset(cluster: Cluster) -> None:
+    """The transaction from offset 6 on is aborted; marks of transactions stay."""
+    seen: list[list[tuple[int, bytes | None]]] = []
+
+    async def work(cluster: Cluster) -> None:
+        async with producing(cluster, transactional_id="writer", compression_type="zstd") as producer:
+            for keys, commit in ((b"abc", True), (b"b", True), (b"ab", False), (b"ab", True)):
+                await producer.begin_transaction()
+                for key in keys:
+                    await producer.send(TOPIC, bytes([key]), key=bytes([key]))
+                await (producer.commit_transaction if commit else producer.abort_transaction)()
+        for _ in range(2):
+            seen.append([(record.offset, record.value) for record in await records(cluster)])
+            cluster.topics[TOPIC][0].compact()
+
+    run(cluster, work)
+    assert seen == [
+        [(0, b"a"), (1, b"b"), (2, b"c"), (4, b"b"), (9, b"a"), (10, b"b")],
+        [(2, b"c"), (9, b"a"), (10, b"b")],
+    ]
+    assert [record.offset for record in cluster.topics[TOPIC][0].history()] == [0, 1, 2, 4, 6, 7, 9, 10]
+
+
+def test_an_open_transaction_holds_compaction_back(cluster: Cluster) -> None:
+    async def work(cluster: Cluster) -> None:
+        async with producing(cluster, transactional_id="slow") as slow, producing(cluster) as other:
+            await other.send_and_wait(TOPIC, b"before", key=b"key")
+            await slow.begin_transaction()
+            await slow.send_and_wait(TOPIC, b"slow", key=b"key")
+            for value in (b"after", b"last"):
+                await other.send_and_wait(TOPIC, value, key=b"key")
+            cluster.topics[TOPIC][0].compact()
+            await slow.commit_transaction()
+
+    run(cluster, work)
+    assert [record.value for record in cluster.topics[TOPIC][0].records()] == [b"before", b"slow", b"after", b"last"]
+
+
+def test_the_leaders_clock_gives_append_times_and_the_coordinators_ends_transactions(cluster: Cluster) -> None:
+    cluster.create("timed", 1, 3, {"message.timestamp.type": "LogAppendTime"})
+    stamps: list[int] = []
+
+    async def work(cluster: Cluster) -> None:
+        slow = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id="slow")
+        await slow.start()
+        await slow.begin_transaction()
+        for ahead in (0.0, 3600.0):
+            for broker in cluster.brokers.values():
+                broker.clock_offset = ahead
+            stamps.append((await slow.send_and_wait("timed", b"")).timestamp)
+        await asyncio.sleep(20.0)
+        with pytest.raises(ProducerFenced):
+            await slow.commit_transaction()
+
+    run(cluster, work)
+    assert 3_600_000 <= stamps[1] - stamps[0] < 3_601_000
+
+
+def test_a_topic_that_grows_keeps_its_records_and_clients_learn_of_its_partitions(cluster: Cluster) -> None:
+    async def work(cluster: Cluster) -> None:
+        async with producing(cluster, metadata_max_age_ms=1000) as producer:
+            await producer.send_and_wait(TOPIC, b"before")
+            cluster.grow(TOPIC)
+            await asyncio.sleep(3.0)
+            assert await producer.partitions_for(TOPIC) == {0, 1}
+            await producer.send_and_wait(TOPIC, b"after", partition=1)
+
+    run(cluster, work)
+    assert [[record.value for record in each.records()] for each in cluster.topics[TOPIC]] == [[b"before"], [b"after"]]

@@ -33,6 +33,7 @@ def log() -> Logs:
         entry = {
             "release_id": name, "site": "site", "audience": "public", "sequence": number, "previous": previous,
             "hash": mine, "nano": 500_000_000, "outcome": "released", "window_end": window,
+            "ledger": "first",
         }  # fmt: skip
         account = {
             "site": "site", "window_end": window, "kind": "counts",

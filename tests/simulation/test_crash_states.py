@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +24,8 @@ from connectors.storage.embedded.rollback_mark import read_marks
 from connectors.storage.embedded.sqlite_file import StoreError
 from stream.records import SECOND
 from stream.schemas import AUDIT, LEAKAGE, parse_record
-from tests.integration.external_programs import program
 from tests.simulation import recorded_run
-from tests.simulation.crash_states import Disk, Operation, record
+from tests.simulation.crash_states import Disk, Operation, crash_points, promised, record, require_strace
 from tests.simulation.recorded_run import log_messages, mark
 from tests.support.hash_chain import verify_chain
 
@@ -70,16 +67,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return Recording(made, root, inputs, outputs)
 
 
-def require_strace() -> None:
-    """Skip, or fail with ``TACET_REQUIRE_STRACE=1``, if no process can be traced here."""
-    path = program("strace", "TACET_REQUIRE_STRACE")
-    if subprocess.run([path, "-qq", "-o", os.devnull, "true"], capture_output=True, check=False).returncode:
-        reason = "strace may trace no process on this machine"
-        if os.environ.get("TACET_REQUIRE_STRACE") == "1":
-            pytest.fail(f"TACET_REQUIRE_STRACE=1, but {reason}")
-        pytest.skip(reason)
-
-
 def published(store: Path) -> Outputs:
     """Return the records of each outbox, and of the ledger and the account; nothing of a file that is being made."""
     files: dict[str, Callable[[], list[bytes]]] = {}
@@ -102,18 +89,6 @@ def _unless_begun(read: Callable[[], list[bytes]]) -> list[bytes] | None:
         if str(error).endswith(("SQLITE_ERROR", "SQLITE_READONLY_ROLLBACK")):
             return None
         raise
-
-
-def states(recording: Recording, seed: int, number: int) -> Iterator[tuple[Disk, random.Random]]:
-    """Yield crash points in the order of the run, spread evenly, each with the chance for its state."""
-    rng = random.Random(seed)
-    disk, done, whole = Disk(recording.root, recorded_run.FOLDERS), 0, len(recording.operations)
-    for each in range(number):
-        until = (each * whole + rng.randrange(whole)) // number
-        for operation in recording.operations[done:until]:
-            disk.carry_out(operation)
-        done = until
-        yield disk, random.Random(rng.random())
 
 
 def inspect(folder: Path, disk: Disk, recording: Recording) -> None:
@@ -139,9 +114,7 @@ def inspect(folder: Path, disk: Disk, recording: Recording) -> None:
 
 def go_on(folder: Path, disk: Disk, recording: Recording) -> None:
     """Check that a run opens the state, keeps what it promised, and ends as if nothing had happened."""
-    said = [report.split() for report in disk.reports]
-    numbers = {word: max((int(each[1]) for each in said if each[0] == word), default=-1)
-               for word in ("line", "start", "received", "accepted", "stored")}  # fmt: skip
+    numbers = promised(disk, ("line", "start", "received", "accepted", "stored"))
     if numbers["received"] >= 0:
         file = EngineFile(folder / "state" / "engines")
         engines = file.engines()
@@ -164,7 +137,8 @@ def go_on(folder: Path, disk: Disk, recording: Recording) -> None:
 
 def try_states(recording: Recording, tmp_path: Path, seed: int, number: int, every: int) -> None:
     """Inspect so many states, and go on from every so manieth."""
-    for place, (disk, rng) in enumerate(states(recording, seed, number)):
+    points = crash_points(recording.operations, recording.root, recorded_run.FOLDERS, seed, number)
+    for place, (disk, rng) in enumerate(points):
         folder = tmp_path / "state"
         disk.crash(rng, folder)
         try:

@@ -18,7 +18,7 @@ import duckdb
 
 from connectors.records.bands import NoiseDistribution
 from connectors.records.decoding import Series
-from connectors.secrets.private_files import private_folder
+from connectors.secrets.private_files import private_folder, sync_folder
 from stream.errors import TacetError
 
 FORMAT = 2
@@ -78,9 +78,12 @@ class Index:
             private_folder(path.parent)
         with self.naming_errors():
             own = CONFIGURATION | {"temp_directory": self._scratch.name}
+            if path is not None and not path.exists():
+                _create(path)
             self._db = duckdb.connect(":memory:" if path is None else str(path), config=own)
-            self._files = () if path is None else (path, path.with_name(f"{path.name}.wal"))
-            self._keep_to_owner()
+            self._files: tuple[Path, ...] = () if path is None else (path, path.with_name(f"{path.name}.wal"))
+            self._named: list[int] = []
+            self._keep_files()
             self._writing, self._counting = threading.Lock(), threading.Condition()
             self._readers = 0
             self._written = list[int]()
@@ -126,7 +129,7 @@ class Index:
         with self._writing, self.reading() as cursor:
             yield cursor
             cursor.commit()
-            self._keep_to_owner()
+            self._keep_files()
         self._release_cache()
 
     def _release_cache(self) -> None:
@@ -143,11 +146,21 @@ class Index:
                     with suppress(duckdb.OutOfMemoryException):  # raised if DuckDB cannot free that much
                         self._db.execute(f"SET memory_limit = '{limit}'")
 
-    def _keep_to_owner(self) -> None:
-        """Make DuckDB's files readable by the owner only, because copies keep the mode."""
+    def _keep_files(self) -> None:
+        """Make DuckDB's files readable by the owner only, because copies keep the mode, and their names durable.
+
+        DuckDB syncs no folder. A power cut could take a new write-ahead log away, or bring back that of an earlier
+        checkpoint, with which DuckDB opens no file.
+        """
+        named = []
         for path in self._files:
             with suppress(FileNotFoundError):  # the write-ahead log comes and goes
                 path.chmod(0o600)
+                named.append(path.stat().st_ino)
+        if named != self._named:
+            with suppress(FileNotFoundError):  # somebody has removed the folder
+                sync_folder(self._files[0].parent)
+            self._named = named
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:
@@ -159,7 +172,7 @@ class Index:
         except duckdb.Error as error:
             kind = type(error).__name__
             rule = "must be a history that can be written and that no other process has open"
-            msg = f"{self._name}: {rule}, got DuckDB's {kind}"
+            msg = f"{self._name}: {rule}, got DuckDB's {kind}; a damaged one may be removed: it is built again"
             raise HistoryError(msg) from None
 
     def close(self) -> None:
@@ -167,7 +180,18 @@ class Index:
         with self._counting:
             self._counting.wait_for(lambda: not self._readers, _PATIENCE)
             self._db.close()
+        self._keep_files()
         self._scratch.cleanup()
+
+
+def _create(path: Path) -> None:
+    """Create an empty database that has its name only when it is whole: DuckDB cannot open what a power cut leaves."""
+    begun = path.with_name(f".{path.name}.new")
+    begun.unlink(missing_ok=True)
+    duckdb.connect(str(begun), config=CONFIGURATION).close()
+    begun.chmod(0o600)
+    begun.replace(path)
+    sync_folder(path.parent)
 
 
 CONFIGURATION: dict[str, Any] = {

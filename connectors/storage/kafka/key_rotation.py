@@ -16,6 +16,7 @@ After an interruption the same call resumes: steps that are done are skipped.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 import stamina
+from aiokafka.errors import KafkaError
 
 from connectors.keys import key_files
 from connectors.keys.key_files import FileKeys
@@ -53,10 +55,19 @@ from stream.records import Micros
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, OBSERVATIONS, parse_time
 
+log = logging.getLogger(__name__)
+
 
 async def forget_past_key_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:
-    """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
-    snapshots = await last_snapshots(bootstrap)
+    """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun.
+
+    If no broker answers, nothing is destroyed or raised: the caller asks again later.
+    """
+    try:
+        snapshots = await last_snapshots(bootstrap)
+    except (KafkaError, ConnectionError, TimeoutError) as error:
+        log.info("keys of past days are kept, the snapshots were not read: %s", type(error).__name__)
+        return
     present = [snapshot for snapshot in snapshots.values() if snapshot is not None]
     key_day = await offload(oldest_key_day_needed, present, policy, keys)
     if key_day is not None:

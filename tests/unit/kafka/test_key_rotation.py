@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
 from connectors.keys import key_files
+from connectors.storage.kafka import key_rotation
 from connectors.storage.kafka.key_rotation import oldest_key_day_needed
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
@@ -71,3 +75,17 @@ def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_b
     dearer = [POLICY.release[0].model_copy(update={"name": "s"})]
     other = without.model_copy(update={"release": tuple(dearer)})
     assert oldest_key_day_needed([east], other, keys) is None, "the site has not begun under this policy"
+
+
+@pytest.mark.parametrize("error", [KafkaConnectionError, ConnectionError, TimeoutError])
+async def test_no_day_goes_while_no_broker_answers_and_nothing_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    async def away(bootstrap: str) -> dict[int, bytes | None]:
+        raise error("no answer")
+
+    key_files.create(tmp_path / "key", laboratory=False, first_day=17_600)
+    before = (tmp_path / "key").read_bytes()
+    monkeypatch.setattr(key_rotation, "last_snapshots", away)
+    await key_rotation.forget_past_key_days("broker:9092", POLICY, key_files.FileKeys(tmp_path / "key"))
+    assert (tmp_path / "key").read_bytes() == before
