@@ -37,10 +37,11 @@ single visits, little is lost. S and p decide how tight the bound is, never whet
 
 *One node* (``replaced_at_one_node``). y is -1, 0 or 1, and changes by 2 c = 4 V at most, its return to 0 at the day's
 end not counted. Fill each run of zeros that lies between two other values with +1 or with -1, and in a second copy with
-the opposite. y is the mean of both, and yᵀMy is convex: it is at most the mean of theirs. Together the copies have 2
-changes of sign for each change of sign in y and for each such run, so at most 2 (c - 1): 1 of the 2 c is the change
-from 0 at the beginning, and their number is even. Runs between opposite signs give each copy one, those between equal
-signs give both to one copy. Dealt out alternately they leave c - 1 for each copy, or c for one and c - 2 for the other:
+the opposite. y is the mean of both, and yᵀMy is convex: it is at most the mean of theirs. A change of sign without
+zeros between, and a run of zeros, each change y by 2 and give the copies 2 changes of sign together. The first value
+changes it by 1, so the copies have 2 (c - 1) at most. A run between opposite signs gives each copy one, a run between
+equal signs gives both to one copy. Dealt out alternately they leave c - 1 for each copy, or c for one and c - 2 for the
+other:
 
     yᵀMy <= R(c) = max(W(c - 1), (W(c) + W(c - 2))/2)
 

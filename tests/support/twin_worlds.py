@@ -205,10 +205,12 @@ def _first(rng: random.Random, having: Collection[What]) -> Document:
 
 def with_people(policy: Policy) -> Policy:
     """Return a policy with models of people for its first release and audience at each site where one fits."""
+    if SITE not in policy.site:
+        return policy
     for release in (each for each in policy.release if isinstance(each, CountRelease)):
         audience, published = next(iter(release.epsilon)), set(published_nodes(policy.site[SITE], release))
         nodes = dict.fromkeys(sorted(published & {"zone:a", "zone:b", "building"}), CURVE)
-        if not nodes or SITE not in policy.site:
+        if not nodes:
             continue
         levels = {level_of(node): LEVEL for node in nodes}
         model = model_of(policy, release=release.name, audience=audience, levels=levels, nodes=nodes)

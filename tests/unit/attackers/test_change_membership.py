@@ -110,20 +110,21 @@ def test_ratios_of_runs_have_the_mean_and_the_spread_that_the_noise_gives_them(
 
 
 @pytest.mark.long
-def test_what_is_shown_stays_below_what_is_paid_and_a_quarter_of_the_noise_is_found_out(
+def test_what_is_shown_stays_below_what_is_paid_and_a_tenth_of_the_noise_is_found_out(
     recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = attacked(recording, LEVELS)
+    """Half of 400 runs choose the threshold; the other half can show 3.2 at most, and shows above 2.2 but with 1 %."""
 
-    def trials(runs: int) -> list[MembershipTrial]:
-        return list(membership(both.policy, both.recorded, runs, 1, both.policy, lambda _: None))
+    def trials(releases: str) -> list[MembershipTrial]:
+        both = attacked(recording, releases)
+        return list(membership(both.policy, both.recorded, 400, 1, both.policy, lambda _: None))
 
-    for trial in trials(400):
+    for trial in trials(LEVELS):
         assert (trial.score, trial.promise.unit) == ("likelihood", "device_day")
         assert 0 <= trial.bound.epsilon <= trial.promise.epsilon
         assert trial.largest_ratio is not None
-    with_noise(4, monkeypatch)
-    assert [trial.exceeded for trial in trials(600)] == [True, True]
+    with_noise(10, monkeypatch)
+    assert [(trial.promise.epsilon, trial.exceeded) for trial in trials(BUILDING)] == [(2, True)]
 
 
 def test_the_canary_makes_all_its_visits_each_at_another_node(recording: Path) -> None:
