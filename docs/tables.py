@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 
 from connectors.cli.main import SECTIONS, tacet
-from connectors.monitoring.catalogue import EVERYONE, METRICS
+from connectors.monitoring.catalogue import METRICS, Nature
 
 REFERENCE = Path(__file__).parent / "reference"
-ORDER = ("run", "ingest", "worker", "serve", "hooks", "poll")
-"""Commands with ``--metrics``, in the order in which a row names them."""
 
 
 def pages() -> dict[Path, str]:
@@ -51,20 +49,11 @@ def _words(command: click.Command, words: str) -> Iterator[str]:
 
 
 def _metrics() -> str:
-    rows = [
-        "| metric | what | labels | follows from | shown by |",
-        "|---|---|---|---|---|",
-    ]
-    for metric in METRICS:
-        verbs = "all" if metric.verbs == EVERYONE else ", ".join(verb for verb in ORDER if verb in metric.verbs)
-        labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
-        words = (_cell(metric.help), labels, metric.nature.name.lower(), verbs)
-        rows.append(f"| `{metric.name}` | {' | '.join(words)} |")
+    rows = ["| values | metrics |", "|---|---|"]
+    for nature in Nature:
+        names = (f"`{metric.name}`" for metric in METRICS if metric.nature is nature)
+        rows.append(f"| {nature.name.lower()} | {', '.join(names)} |")
     return "\n".join(rows) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.removesuffix(".").replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def parsed_address(text: str) -> SplitResult:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet, also where it stands for another one."""
+    """Whether an IP address is public. An IPv6 address that stands for an IPv4 address is judged by that one."""
     try:
         ip: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
     except ValueError:

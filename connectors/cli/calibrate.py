@@ -124,7 +124,7 @@ def _ground_truth(read: GroundTruth, terms: _TruthTerms) -> GroundTruth:
     """Return the counts of people that everything else reads: public ones, or those with noise."""
     if read.epsilon is not None:
         if terms.public or terms.epsilon is not None:
-            raise UsageError("truth: has noise already, and its epsilon; give neither --truth nor --truth-epsilon")
+            raise UsageError("truth: already has noise and an epsilon; give neither --truth nor --truth-epsilon")
         return read
     if terms.public:
         return read

@@ -122,12 +122,13 @@ class _Made:
             "windows": str((end - first) // self._tick),
         }  # fmt: skip
         known = self._building is not None and self._building.known
+        rooms = self._rooms()
         return {
             "report": [Row("report", facts)],
             "building": _once(self._building is not None),
             "unproven": _once(self._building is not None and not known),
-            "rules": [Row("full", {"full": Figure(f"{100 * FULL:g}")})],
-            **self._days(), **self._hours(), **self._change(), **self._rooms(),
+            "rules": [Row("full", {"full": Figure(f"{100 * FULL:g}")})] if rooms["rooms"] else [],
+            **self._days(), **self._hours(), **self._change(), **rooms,
         }  # fmt: skip
 
     def _days(self) -> dict[str, list[Row]]:

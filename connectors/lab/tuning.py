@@ -232,7 +232,7 @@ class AttackUtility:
         return {name: self._by(is_open, at, runs, law) for name, is_open in self._open().items()}
 
     def _open(self) -> dict[str, Flags]:
-        """Return, by attacker, the zones that the attacker can see, for attackers with closed zones."""
+        """Return the zones that each attacker can see, for attackers with closed zones."""
         all_of = {name: opened(self.recorded.kinds, kinds) for name, kinds in OPEN_KINDS.items()}
         return {name: is_open for name, is_open in all_of.items() if not is_open.all()}
 

@@ -209,7 +209,11 @@ def recognised(request: Request, look_up: Callable[[], Principal | None], what: 
 
 
 def parsed(request: Request, model: type[M]) -> M:
-    """Return the query parameters as a model; each may be given once."""
+    """Return the query parameters as a model; each may be given once.
+
+    A request that cannot be authenticated is refused before its parameters are.
+    """
+    _authenticated(request)
     pairs = request.query_params.multi_items()
     given = dict(pairs)
     if len(given) < len(pairs):

@@ -34,6 +34,7 @@ from zoneinfo import ZoneInfo
 import stamina
 import structlog
 from babel.dates import format_datetime as format_local
+from babel.dates import format_timedelta
 
 from connectors.documents.month import Month
 from connectors.documents.report import Report
@@ -44,7 +45,7 @@ from connectors.sinks.triggers import ABOVE, BELOW, Trigger
 from connectors.storage.site_metadata import SitesMetadata, display_name
 from connectors.subscribe.order import Release
 from stream.errors import UsageError
-from stream.records import EPOCH, MINUTE, Micros
+from stream.records import EPOCH, Micros
 from stream.schemas import parse_time, rfc3339
 
 log = structlog.get_logger("tacet.sink")
@@ -314,10 +315,16 @@ class MailSink:
             Episode(f"silent {site}", rfc3339(end), "silent", site, {
                 "site": self._letters.sites[site]["name"] if site in self._letters.sites else site,
                 "since": self._written(site, end),
-                "minutes": str((self._now() - end) // MINUTE),
+                "span": self._span(self._now() - end),
             })
             for site, end in newest.items() if self._now() - end > self._silent_after
         ]  # fmt: skip
+
+    def _span(self, span: Micros) -> str:
+        """Return a span of time in the largest unit of which there are two."""
+        return format_timedelta(
+            timedelta(microseconds=span), granularity="minute", threshold=2, locale=self._words.locale
+        )
 
     def _local(self, site: str, at: Micros) -> datetime:
         zone = ZoneInfo(self._letters.sites[site]["timezone"] if site in self._letters.sites else "UTC")

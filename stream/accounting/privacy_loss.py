@@ -354,7 +354,7 @@ def _check_supported(epsilon: float, delta: float, ticks: int, shares: tuple[Fra
         sigma = math.sqrt(grid_variance(0))
         raise LeastNoiseError(
             f"epsilon must be at most {most:g} for {ticks} ticks at delta {delta:g}: the least noise that is "
-            f"supported, sigma {sigma:g}, costs no more; got {epsilon:g}"
+            f"supported, sigma {sigma:g}, costs less; got {epsilon:g}"
         )
 
 

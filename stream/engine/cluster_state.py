@@ -253,11 +253,11 @@ def refuse_superseded(control: ClusterState, policy: PolicyDocument, mechanisms:
     """Raise UsageError if another policy or mechanism version was accepted or announced since a worker began."""
     present = control.announced or control.mechanisms
     if present not in (None, mechanisms):
-        msg = f"mechanism version: must be {present}, which has been accepted meanwhile, got {mechanisms}"
+        msg = f"mechanism version: must be {present}, which the cluster has accepted in the meantime, got {mechanisms}"
         raise UsageError(msg)
     current = control.current()
     if current is not None and current != policy.version:
-        msg = f"policy: must be version {current}, which has been accepted meanwhile, got {policy.version}"
+        msg = f"policy: must be version {current}, which the cluster has accepted in the meantime, got {policy.version}"
         raise UsageError(msg)
 
 

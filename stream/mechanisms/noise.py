@@ -355,7 +355,7 @@ def _is_below(first: int, probability: Irrational, further: Iterator[int]) -> bo
 
 
 def chain(key: bytes, context: Context, digest: bytes, epsilons: Sequence[Fraction], n: int) -> dict[Fraction, Ints]:
-    """Return the noise of every epsilon, equal ones sharing one value; the joint release costs the largest.
+    """Return the noise of every epsilon; equal epsilons share one value. The joint release costs the largest.
 
     The steps run strictly in descending order of epsilon. If each coarser value were drawn directly from the
     finest, a coalition of two coarse audiences would pay more than the larger of their epsilons.

@@ -355,7 +355,7 @@ class SparseVector:
     def decode(self, data: bytes) -> Runs:
         """Return the state of a byte form; DataError where it has other terms."""
         if not self.fits(data):
-            raise DataError("threshold state: must be of the same terms")
+            raise DataError("threshold state: must have the same terms")
         day, opened, *rest = struct.unpack_from(f"<{2 + _FIELDS * len(self.thresholds)}q", data, len(_MAGIC) + _OWNER)
         return Runs(day, opened, [Node(*part) for part in _parts(rest)])
 

@@ -281,7 +281,7 @@ def _check_selection(release: Release, zones: Sequence[Zone]) -> None:
         msg = f"release '{release.name}' selects no zone"
         raise ValueError(msg)
     if unmatched := release.zones.unmatched(zones):
-        msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
+        msg = f"release '{release.name}' selects zones by a name that no zone has: {unmatched}"
         raise ValueError(msg)
 
 

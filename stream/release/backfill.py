@@ -342,5 +342,5 @@ def _check_names(policy: PolicyDocument, attempt: int, names: Collection[str]) -
             raise UsageError(msg)
         if not isinstance(release, CountRelease) or release.declared.carries:
             never = " or ".join([*names_where("carries"), SPARSE_VECTOR])
-            msg = f"--release: must name count releases of the policy, and not of {never}, got {name}"
+            msg = f"--release: must name count releases of the policy with other mechanisms than {never}, got {name}"
             raise UsageError(msg)

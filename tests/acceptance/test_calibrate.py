@@ -94,7 +94,7 @@ def test_paid_truth_is_noised_once_and_its_file_costs_nothing_more(tmp_path: Pat
     assert one["digest"] == other["digest"]
     public = calibrate(tmp_path, "--truth", "public", truth=noised, history=history, out="third.json")
     assert public.code == 2
-    assert "has noise already" in public.problem
+    assert "already has noise" in public.problem
 
 
 def test_too_little_evidence_is_refused(tmp_path: Path) -> None:

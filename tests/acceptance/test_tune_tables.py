@@ -30,3 +30,6 @@ def test_tables_are_what_their_lines_print(tmp_path: Path, monkeypatch: pytest.M
         done = run(*query)
         assert done.code == 0, done.problem
         assert lines(done.out)[: len(lines(block))] == lines(block)
+    building = "--task building --utility 0.9 --period day --period night --mechanism laplace --epsilon-min 0.001"
+    [found] = [line for line in lines(run(*tune[:5], *building.split()).out) if "laplace" in line and " day " in line]
+    assert found.split()[2] == "0.03"  # docs/tuning.md

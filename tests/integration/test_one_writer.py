@@ -61,7 +61,7 @@ def test_a_zombie_that_wakes_writes_nothing_and_ends_where_its_heir_has_another_
     wait_until(lambda: all_out(scenario.kafka), scenario.log("heir")[-2000:])
     zombie.send_signal(signal.SIGCONT)
     assert zombie.wait(60) == 2
-    assert "which has been accepted meanwhile" in scenario.log("zombie")
+    assert "which the cluster has accepted in the meantime" in scenario.log("zombie")
     assert heir.poll() is None
     heir.terminate()
     assert heir.wait(20) == 0

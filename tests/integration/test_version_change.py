@@ -139,7 +139,10 @@ def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(s
     wait_until(lambda: all_out(scenario.kafka), "the first must work")
     scenario.worker(*scenario.words(), "--accept-policy", later=True, log="later")
     wait_until(lambda: running.poll() == 2, "it must find out")
-    assert f"mechanism version: must be {LATER}, which has been accepted meanwhile, got {NOW}" in scenario.log()
+    assert (
+        f"mechanism version: must be {LATER}, which the cluster has accepted in the meantime, got {NOW}"
+        in scenario.log()
+    )
     send_an_hour_more(scenario)
     wait_until(lambda: later_out(scenario.kafka), scenario.log("later")[-2000:])
     assert_one_history(scenario.kafka)

@@ -68,6 +68,7 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
         "audiences": [_audience(policy, each.name, each.description) for each in policy.audience],
         "public": [_audience(policy, each.name, each.description) for each in policy.audience if each.public],
         **_counts(policy, promised["counts"]),
+        "whose": _all_of_whom(policy, promised["counts"]),
         **_budgets(policy, promised["budgets"]),
         **_attributes(policy, promised["attributes"]),
         "few_users": list(_few_users(policy)),
@@ -191,11 +192,14 @@ def _odds(each: Mapping[str, Any]) -> Row:
     def factor(value: float | str) -> Figure:
         return Figure(value if isinstance(value, str) else f"{value:.4g}")
 
+    def habit(value: float | str) -> Figure:
+        return Figure("> 1 000 000") if not isinstance(value, str) and value > 1_000_000 else factor(value)
+
     return Row(f"{each['site']}/{each['release']}/{each['attribute']}/{each['reader']}", {
         "site": each["site"], "release": each["release"], "attribute": Word(each["attribute"]),
         "reader": _reader(each["reader"]), "epsilon": Figure(each["epsilon"]), "factor": factor(each["factor"]),
-        "with_counts": factor(each["with_counts"]), "habit_5": factor(each["habit"]["5"]),
-        "habit_20": factor(each["habit"]["20"]),
+        "with_counts": factor(each["with_counts"]), "habit_5": habit(each["habit"]["5"]),
+        "habit_20": habit(each["habit"]["20"]),
     })  # fmt: skip
 
 
@@ -237,8 +241,19 @@ def _threshold(promise: ThresholdPromise) -> dict[str, Value]:
 
 def _whose(policy: Policy, site: str) -> dict[str, Value]:
     """Return whose day is paid for at a site."""
-    who = "login" if policy.site[site].counts_logins else "device"
-    return {"who": Word(who), "of_whom": Word(f"of_{who}")}
+    who = _who(policy.site[site])
+    return {"who": Word(who), "of_whom": Word(f"of_{who}"), "counts_of": Word(f"counts_of_{who}")}
+
+
+def _who(site: Site) -> str:
+    return "person" if site.feed == "counts" else "login" if site.counts_logins else "device"
+
+
+def _all_of_whom(policy: Policy, counts: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return one row with all that the table of counts is about."""
+    found = sorted({_who(policy.site[each["site"]]) for each in counts})
+    one = [part for who in found for part in (Word("or"), Word(f"one_{who}"))][1:]
+    return [Row("policy", {"one": one})] if found else []
 
 
 def _forecast(each: Forecast) -> Row:

@@ -174,7 +174,7 @@ def _places(path: Path, line: int, header: list[str], columns: Mapping[str, str]
     """Return field -> index of its column."""
     where = f"{path}: line {line}"
     if repeated := sorted({name for name in header if header.count(name) > 1 and name in (columns.values() or FIELDS)}):
-        raise UsageError(f"{where}: column {repeated[0]!r} must be there once")
+        raise UsageError(f"{where}: column {repeated[0]!r} must appear once")
     if columns:
         for field, name in columns.items():
             if name not in header:

@@ -75,11 +75,20 @@ def promises(policy: Policy) -> dict[str, Any]:
         "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
         "thresholds": [promise.figures() for promise in threshold_promises(policy)],
         "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
-    } | _people(policy) | _sessions(policy) | _logins(policy)  # fmt: skip
+    } | _people(policy) | _forecasts(policy) | _sessions(policy) | _logins(policy)  # fmt: skip
 
 
 def _people(policy: Policy) -> dict[str, Any]:
     return {"people": [people_figures(each) for each in policy.people]} if policy.people else {}
+
+
+def _forecasts(policy: Policy) -> dict[str, Any]:
+    """Return what is forecast, from what and for whom; nothing if nothing is."""
+    found = [
+        {"site": each.site, "release": each.release_name, "of": each.release, "reader": each.audience}
+        for each in policy.forecast
+    ]
+    return {"forecasts": found} if found else {}
 
 
 def people_figures(people: People) -> dict[str, Any]:

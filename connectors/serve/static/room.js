@@ -5,6 +5,8 @@ import { h, put } from "./dom.js";
 import { strings } from "./strings.js";
 
 const EVERY = 60_000;
+/** Without a valid token; of an audience or a site that the link does not name as the service does. */
+const REFUSED = new Set([401, 403, 404, 422]);
 const words = strings.room;
 const place = document.getElementById("room");
 const parameters = new URLSearchParams(location.search);
@@ -13,7 +15,7 @@ const headers = { Accept: "application/json", ...(token ? { Authorization: `Bear
 
 async function asked(path) {
   const response = await fetch(`api/v1/${path}`, { headers, cache: "no-store" }).catch(() => null);
-  if (!response?.ok) throw new Error(response?.status === 401 || response?.status === 403 ? words.refused : words.away);
+  if (!response?.ok) throw new Error(REFUSED.has(response?.status) ? words.refused : words.away);
   return response.json();
 }
 

@@ -24,7 +24,7 @@ export const strings = {
     leave: "Sign out",
     loading: "Loading …",
     laboratory: "Laboratory data: simulated, or not protected.",
-    footer: (version) => `Tacet ${version} · counts of Wi-Fi devices; of people only where it says so · noise is added to every figure on purpose; ± says how much`,
+    footer: (version) => `Tacet ${version} · figures count Wi-Fi devices, and people where they say so · noise is added to every figure on purpose; ± says how much`,
     interface: "HTTP interface",
     failed: "This page could not be loaded.",
     again: "Try again",

@@ -214,7 +214,7 @@ class IngestQueue:
         self._wake.set()
 
     async def called(self, delay: float | None) -> None:
-        """Wait until the worker is called, or for so many seconds."""
+        """Wait until the worker is called, or until the delay (in seconds) is over."""
         alarm = None if delay is None else asyncio.get_running_loop().call_later(delay, self._wake.set)
         await self._wake.wait()
         self._wake.clear()

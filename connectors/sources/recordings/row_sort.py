@@ -136,7 +136,7 @@ class RowSort:
                 self._file.write(self._seal(data[start : start + self._block_rows * _ROW.size], offset + start))
             self._file.flush()
         except OSError as error:
-            msg = f"{tempfile.gettempdir()}: the rows cannot be written there while they are sorted ({error.strerror})"
+            msg = f"{tempfile.gettempdir()}: rows cannot be written here for sorting ({error.strerror})"
             raise TacetError(msg) from None
         run = _Run(offset, len(data) // _ROW.size, last)
         lane = next((lane for lane in self._lanes if lane[-1].last < first), None)

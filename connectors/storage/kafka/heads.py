@@ -63,7 +63,7 @@ class HeadsTopic:
             raise UsageError(msg) from None
         try:
             if len(await self._read()) != known:
-                raise TacetError(f"{self.name}: another has signed meanwhile; sign again")
+                raise TacetError(f"{self.name}: another signer has signed in the meantime; sign again")
             async with transaction(producer):
                 for head in heads:
                     key = str(head.number).encode()

@@ -163,7 +163,7 @@ async def _read_partition(bootstrap: str, partition: int, control: ClusterState)
     for entry, value in zip(parse_entries(written), written, strict=True):
         first, _ = entries.setdefault((entry["site"], entry["sequence"]), (entry, value))
         if first != entry:
-            raise AuditError(f"audit: site {entry['site']}: entry {entry['sequence']} must be there once")
+            raise AuditError(f"audit: site {entry['site']}: entry {entry['sequence']} must appear once")
     if entries and snapshot is None:
         msg = f"partition {partition}: must have the state that its ledger entries belong to ('tacet recover --kafka')"
         raise UsageError(msg)

@@ -152,7 +152,7 @@ async def create_topics(
         brokers = len((await with_retry(admin.describe_cluster, *_NO_ANSWER))["brokers"])
         copies = min(3, brokers) if replication is None else replication
         if not 1 <= copies <= brokers:
-            msg = f"replication: must be in [1, {brokers}], the brokers there are, got {copies}"
+            msg = f"replication: must be in [1, {brokers}], the number of brokers, got {copies}"
             raise UsageError(msg)
         existing = await with_retry(lambda: _existing(admin, names), *_NO_ANSWER)
         _refuse_other_counts({name: len(copies) for name, copies in existing.items()}, partitions)

@@ -175,7 +175,7 @@ def exp_or_inf(value: float) -> float:
 
 
 def spent(epsilon: float, queries: int) -> float:
-    """Return queries x epsilon; no query spends nothing, even at infinite epsilon."""
+    """Return queries x epsilon; zero queries spend 0, even at infinite epsilon."""
     return 0.0 if queries == 0 else queries * epsilon
 
 

@@ -125,7 +125,7 @@ def _domains(domains: object) -> list[Floats]:
     axes = [vector(d, f"domains[{i}]") for i, d in enumerate(items(domains, "domains"))]
     for i, axis in enumerate(axes):
         if len(axis) == 0 or len(np.unique(axis)) < len(axis):
-            raise UsageError(f"domains[{i}] must be values that differ, at least one")
+            raise UsageError(f"domains[{i}] must have at least one value, all different")
     if not 1 <= len(axes) <= MAX_TUPLES:
         raise UsageError(f"domains must be of 1 to {MAX_TUPLES} tuples, got {len(axes)}")
     if math.prod(len(a) for a in axes) > MAX_CELLS:
@@ -140,7 +140,7 @@ def _resolved(values: tuple[Floats, ...]) -> None:
         ordered = np.unique(axis)
         if len(ordered) > 1 and float(np.diff(ordered).min()) < RESOLUTION * whole:
             least = f"at least {RESOLUTION:g} of the range of the whole query ({whole:g})"
-            raise UsageError(f"domains[{i}] must be values that differ, times their weight, by {least}")
+            raise UsageError(f"domains[{i}] must have values whose differences, times their weight, are {least}")
 
 
 def adversaries(tuples_: int) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -59,7 +59,7 @@ def _is_made(made: Callable[[Fraction], object], epsilon: Fraction) -> bool:
 def payable(
     made: Callable[[Fraction], object], least: Fraction = EPSILONS[0], most: Fraction = EPSILONS[-1]
 ) -> tuple[Fraction, ...]:
-    """Return the epsilons whose noise is supported; they are consecutive: for each ``made`` raises no UsageError.
+    """Return the epsilons whose noise is supported: ``made`` raises no UsageError. They are consecutive.
 
     Args:
         made: makes the noise of an epsilon.

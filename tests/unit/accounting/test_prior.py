@@ -234,7 +234,10 @@ def test_a_group_of_one_or_without_correlation_pays_epsilon() -> None:
         (([BINARY], [0.5, 0.5], 0), "scale"),
         (([BINARY], [0.5, 0.5], 1, [1, 2]), "weights"),
         (([[0]] * 13, 1, 1), "domains must be of 1 to 12 tuples, got 13"),
-        (([[0, 1e10], BINARY], [[0.25] * 2] * 2, 1), r"domains\[1\] must be values that differ, times their weight"),
+        (
+            ([[0, 1e10], BINARY], [[0.25] * 2] * 2, 1),
+            r"domains\[1\] must have values whose differences, times their weight",
+        ),
     ],
 )
 def test_a_malformed_model_names_its_entry(arguments: tuple[Any, ...], entry: str) -> None:

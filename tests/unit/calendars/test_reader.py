@@ -147,6 +147,17 @@ def test_a_rule_that_asks_for_endless_work_is_ended_by_the_process_limit(monkeyp
     assert ended in ([-signal.SIGXCPU], [-signal.SIGKILL])  # not by the time on the wall
 
 
+def test_a_process_that_cannot_start_is_an_error_of_the_calendar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no memory or process number left: a caller tries again later, and nothing ends."""
+
+    def none_left(*arguments: Any, **options: Any) -> Any:
+        raise BlockingIOError("fork")
+
+    monkeypatch.setattr(subprocess, "run", none_left)
+    with pytest.raises(DataError, match="a process of its own, which cannot be started"):
+        read_calendar(calendar(), SPAN, "UTC")
+
+
 def test_too_many_occurrences_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "PROGRAM", reader.PROGRAM.replace("main(", "main(most_occurrences=13"))
     daily = event("20260301T080000Z", "RRULE:FREQ=DAILY")

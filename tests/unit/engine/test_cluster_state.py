@@ -88,7 +88,9 @@ def test_while_a_version_is_announced_no_partition_is_taken_to_work_under_anothe
     refuse_superseded(control, OLD, "2")
     report(control, announce(control, "key", "3"))
     assert (control.mechanisms, control.versions) == ("2", ("2",))
-    with pytest.raises(UsageError, match="mechanism version: must be 3, which has been accepted meanwhile, got 2"):
+    with pytest.raises(
+        UsageError, match="mechanism version: must be 3, which the cluster has accepted in the meantime, got 2"
+    ):
         refuse_superseded(control, OLD, "2")
     changed(control)
     with pytest.raises(UsageError, match="mechanism version: must be 3"):
@@ -122,7 +124,9 @@ def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_
     report(control, admit(control, NEW, "key", "2", accept=True))
     assert control.current() == NEW.version
     assert [each.version for each in control.accepted()] == [OLD.version, NEW.version]
-    with pytest.raises(UsageError, match=f"must be version {NEW.version}, which has been accepted meanwhile"):
+    with pytest.raises(
+        UsageError, match=f"must be version {NEW.version}, which the cluster has accepted in the meantime"
+    ):
         refuse_superseded(control, OLD, "2")
     report(control, admit(control, OLD, "key", "2", accept=True, again=2))  # and back
     assert [each.version for each in control.accepted()] == [NEW.version, OLD.version]

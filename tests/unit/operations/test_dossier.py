@@ -97,7 +97,28 @@ def test_where_logins_count_sentences_and_the_account_say_login() -> None:
         assert f"| {day} | " in said["account.row/dbh/device_day/facilities"]
         assert each in said["day_deltas.delta/dbh/day/facilities"]
         assert "Gerät" not in said["account.row/dbh/device_total/facilities"]
+        heads = (
+            said["whose.head/policy"],
+            said["day_deltas.nist/dbh/day/facilities"],
+            said["counts.product/dbh/day/all"],
+        )
+        assert not any(word in head for head in heads for word in ("device", "Gerät"))
     assert "for each device and day" in made(policy_text(day_release(), site=day_site()))
+
+
+def test_tables_of_several_sites_name_all_that_counts_there() -> None:
+    hall = '[{ id = "hall", capacity = 200, access_points = ["02:00:00:00:0f:01"] }]'
+    logins = f'[site.hq]\nsources = ["10.9.0.1"]\nzones = {hall}\nidentity = "login"\n{day_site()}'
+    both = made(policy_text(day_release(), site=day_site()) + logins)
+    assert "| one device or one login, one tick |" in statements(both)["whose.head/policy"]
+    assert "| one device, one tick |" in statements(made())["whose.head/policy"]
+
+
+def test_odds_of_a_long_habit_are_no_powers_of_ten() -> None:
+    rows = [row for name, row in statements(made(language="de")).items() if name.startswith("odds.row")]
+    assert rows
+    assert not any("e+" in row for row in rows)
+    assert any("1 000 000 |" in row for row in rows)
 
 
 def test_forecasts_of_the_policy_are_named_and_bookings_have_a_place() -> None:

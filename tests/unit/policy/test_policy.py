@@ -163,7 +163,7 @@ RULES = [
     ),
     ('levels = ["zone", "building"]', 'levels = ["zone", "zone"]', "release[1].levels", "unique", "zone twice"),
     ('zones = { kind = "hall" }', 'zones = { kind = "kitchen" }', "policy", "selects no zone", "'smooth'"),
-    ('kind = ["hall", "lobby"]', 'kind = ["hall", "loby"]', "policy", "no zone bears", "kind loby"),
+    ('kind = ["hall", "lobby"]', 'kind = ["hall", "loby"]', "policy", "no zone has", "kind loby"),
     (
         "[release.attributes.arrival]",
         "[release.attributes.lunch]",

@@ -95,7 +95,5 @@ def test_a_full_disk_is_reported_with_its_folder(monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    with pytest.raises(
-        TacetError, match=r"the rows cannot be written there while they are sorted \(No space left on device\)"
-    ):
+    with pytest.raises(TacetError, match=r"rows cannot be written here for sorting \(No space left on device\)"):
         through(made(100))

@@ -382,7 +382,7 @@ def test_recordings_of_the_past_release_no_decision() -> None:
     [window] = windows([FULL])
     assert late.ids(window) == []
     assert late.release_late(ReleaseState(), window, ReleaseState()) == []
-    with pytest.raises(UsageError, match="and not of sample or ba or sparse-vector, got crowded"):
+    with pytest.raises(UsageError, match="with other mechanisms than sample or ba or sparse-vector, got crowded"):
         BackfillStage(policy(NOISY), "dbh", KEYS, attempt=2, names=["crowded"])
 
 

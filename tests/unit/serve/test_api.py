@@ -200,6 +200,17 @@ async def test_what_is_not_there_or_not_for_the_reader_is_refused(
     assert await refused(client, path, **parameters) == expected
 
 
+@pytest.mark.parametrize(
+    "path", ["report", "latest", "releases/occupancy/records", "usual", "stream", "spends", "room"]
+)
+async def test_who_shows_no_valid_token_learns_nothing_about_the_parameters(service: Service, path: str) -> None:
+    transport = httpx.ASGITransport(app=application(service), client=("10.0.0.1", 5))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as stranger:
+        for headers in ({}, {"authorization": "Bearer tacet_wrong"}):
+            answer = await stranger.get(f"/api/v1/{path}", params={"nonsense": "1"}, headers=headers)
+            assert answer.status_code == 401
+
+
 @pytest.mark.parametrize(("age", "state"), [(3 * TICK, "live"), (4 * TICK, "late"), (13 * TICK, "silent")])
 async def test_the_newest_window_shows_whether_releases_arrive(
     service: Service, client: httpx.AsyncClient, age: Micros, state: str
