@@ -521,6 +521,10 @@ def _sources(world: World) -> dict[Any, Any]:
         process().exit(code)
         raise ProcessEndError
 
+    def sync(handle: int) -> None:
+        if world.current is not None:
+            world.current.sync(handle)
+
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise SimulationError("no thread and no socket in a simulated world")
 
@@ -540,7 +544,7 @@ def _sources(world: World) -> dict[Any, Any]:
         offload: at_once,
         os.urandom: world.random_bytes,
         os._exit: end,
-        os.fsync: lambda handle: process().sync(handle),
+        os.fsync: sync,
         socket.create_connection: refuse,
         socket.socketpair: refuse,
     }

@@ -30,6 +30,7 @@ from tests.simulation.schedules import (
     AIMED,
     BROKERS,
     COMPACTED,
+    LOSSES,
     OPERATOR,
     PACE,
     READERS,
@@ -63,6 +64,8 @@ WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 AWAY = "no Kafka broker answers"
 """What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
 (PRIVATE,) = occupancy.PRIVATE
+TOO_EARLY = "told to stop while"
+"""What a worker says that is told to stop before its partitions have opened; it ends with 1."""
 RIVAL, TAKEN = "rival", "another ingest"
 """The second ingest, and what the one says whose sources belong to another."""
 APART = "clock: must agree with the broker's"
@@ -324,8 +327,8 @@ class WireRun(_Run):
         """The keys of the cluster; each but the last one was retired."""
         self._retiring = False
         """Whether everything rests because a key is being retired."""
-        self._strike_operator: float | None = None
-        """How long after its start the operator is killed."""
+        self._begins: dict[int, int] = {}
+        """By partition, the first message that the later key reads."""
         self._folder = folder
         self._reading = readers.Reading(None)
         self._service_files = readers.ServiceFiles(folder)
@@ -399,6 +402,7 @@ class WireRun(_Run):
         other = self._changed or len(self._keys) > 1  # policy or key
         return (
             AWAY in end
+            or TOO_EARLY in end
             or (other and "UsageError" in end)
             or (bool(self._lost) and name == "ingest")
             or (apart and name == "ingest" and APART in end)
@@ -518,12 +522,20 @@ class WireRun(_Run):
         return len({record.value for records in shown for record in records if record.committed})
 
     def _left(self) -> int:
-        if len(self._keys) > 1:  # windows that the former key had begun are not released
-            last = rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
-            records = (record for part in self.cluster.topics[PRIVATE] for record in part.history())
-            ends = {record.value for record in records if record.committed and last == _end(record)}
-            return len(occupancy.SITES) - len(ends)
-        return super()._left()
+        if len(self._keys) == 1 or self._retiring:
+            return super()._left()
+        # What the former key had begun or not read is not released: the last window, where anything was left to read.
+        last = rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
+        records = (record for part in self.cluster.topics[PRIVATE] for record in part.history())
+        out = {record.key for record in records if record.committed and last == _end(record)}
+        return len(self._awaited() - out)
+
+    def _awaited(self) -> set[bytes | None]:
+        """Return the sites of which the later key has a message to read."""
+        if not self._begins:
+            self._begins = {number: self._succession(number).next for number in range(occupancy.PARTITIONS)}
+        parts = self.cluster.topics[OBSERVATIONS]
+        return {each.key for part in parts for each in part.history() if each.offset >= self._begins[part.number]}
 
     def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
         return {topic: [each.history() for each in self.cluster.topics[topic]] for topic in RESULTS}
@@ -669,7 +681,7 @@ class WireRun(_Run):
 
         A paused worker is taken for dead, and wakes while others work with the other key.
         """
-        if len(self._keys) > 1 or self._is_operators:
+        if len(self._keys) > 1 or any(event.kind in LOSSES for event in self.events):
             return _nothing
         self._retiring, self._restarted = True, {0, 1, 2}
         self._keys.append(self.key.with_name("later"))
