@@ -162,14 +162,17 @@ class PeopleRecord(_Record):
     levels_low: Levels | None = None
     levels_high: Levels | None = None
     unknown: dict[str, str]
-    """Nodes with a count and without an estimate, each with the reason: ``node``, ``hour``, ``range``, ``coverage`` or
-    ``feed``."""
+    """Nodes with a count and without an estimate, each with the reason: ``node``, ``hour``, ``range``, ``coverage``,
+    ``feed`` or ``expired``."""
     released: bool
     reason: str | None
     """Why there is no estimate at all: the reason of the count record, or that of all nodes; ``unknown`` if those
     differ."""
     band: float
-    """Share of the windows of a new day, also of those with people, whose people the band contains."""
+    """Share of the windows of a new day, also of those with people, whose people the band contains; 0 where the model
+    is provisional and promises none."""
+    provisional: bool = False
+    """The model is learnt from a few counts. Only in records of such models."""
     of: str
     """Release id of the count record."""
     model: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pydantic import ValidationError
 
-from connectors.subscribe.nodes import NodeValue, node_values
+from connectors.subscribe.nodes import NodeValue, counted_in, node_values
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import Origin, releases
 from stream.errors import OPTIONAL, DataError, UsageError
@@ -20,10 +20,9 @@ PrivateRecord = CountRecord | ThresholdRecord | PeopleRecord | ForecastRecord | 
 """What an audience reads of a window: counts, a query of them, decisions, people, a forecast; or one attribute of a
 zone's day."""
 _BY_FIELD: dict[str, type[PrivateRecord]] = {
-    "attribute": AttributeRecord, "above": ThresholdRecord, "counted": PeopleRecord,
-    "forecast": ForecastRecord,
+    "attribute": AttributeRecord, "above": ThresholdRecord, "forecast": ForecastRecord,
 }  # fmt: skip
-"""Field by which a record other than of counts is recognised -> its type."""
+"""Field by which a record other than of counts and people is recognised -> its type."""
 
 
 def typed(release: Mapping[str, Any]) -> PrivateRecord:
@@ -32,7 +31,8 @@ def typed(release: Mapping[str, Any]) -> PrivateRecord:
     Raises:
         DataError: not a private release; the message names the first wrong field, never its value.
     """
-    model = next((kind for name, kind in _BY_FIELD.items() if name in release), CountRecord)
+    otherwise = PeopleRecord if counted_in(release) == "people" else CountRecord
+    model = next((kind for name, kind in _BY_FIELD.items() if name in release), otherwise)
     try:
         return model.model_validate(release)
     except ValidationError as problem:
@@ -58,7 +58,8 @@ def frame(
     Columns: ``site``, ``release``, ``node`` (``zone:2011``, ``floor:2``, ``building``); ``window_start`` and
     ``window_end`` in UTC; ``value``, and the ends ``low`` and ``high`` of its 95 % band, in devices (NaN if there is
     none); ``half_width``; ``kind`` of the band (``noise`` or ``posterior``; ``people`` for estimates of people, in
-    people, with their 90 % band and without a half-width); ``released``, and the ``reason`` if a
+    people, with their 90 % band and without a half-width, and ``provisional`` for those whose band promises
+    nothing); ``released``, and the ``reason`` if a
     window was denied: it has a row without a value for each node that its release has elsewhere in the frame;
     ``revised``; ``coverage``, a share; ``bounded_to``, for how much of a privacy day a device is counted (``12h``),
     missing if there is no bound.
@@ -130,8 +131,8 @@ def _rows(records: Iterable[Release]) -> Iterator[tuple[Any, ...]]:
 def _row(record: Release, name: str, node: str, value: NodeValue | None) -> tuple[Any, ...]:
     numbers = (None, None, None, None) if value is None else value[1:]
     kind = record["half_width_kind"] if numbers[-1] is not None else None
-    if value is not None and "counted" in record:
-        kind = record["counted"]
+    if value is not None and counted_in(record) == "people":
+        kind = "provisional" if "provisional" in record else "people"
     return (
         record["site"], name, node, record["window_start"], record["window_end"], *numbers, kind,
         record["released"], record["reason"], "revises" in record, record["coverage"],

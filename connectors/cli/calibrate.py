@@ -16,15 +16,18 @@ from connectors.cli.options import FILE, FOLDER, NEW_FILE, json_option, policy_o
 from connectors.cli.output import print_json, table
 from connectors.lab.plots import drawing, need_matplotlib
 from connectors.operations.people import history as released
-from connectors.operations.people.calibration import Calibrated, Compared, Subject
+from connectors.operations.people.calibration import Calibrated, Compared, Subject, provisional
 from connectors.operations.people.calibration import calibrate as calibrated
 from connectors.operations.people.history import History, Subscription
 from connectors.operations.people.truth import GroundTruth, noised, read_truth, write_noised
+from connectors.operations.policy.guarantees import provisional_sentence
 from connectors.sources.recordings.text_rows import named
-from stream.errors import UsageError
+from stream.errors import DataError, UsageError
 from stream.policy.counts import CountRelease
 from stream.policy.fields import decimal_string, parse_epsilon
 from stream.policy.people import THOUSAND, Truth, published_nodes, terms_of
+from stream.policy.sites import Site
+from stream.records import HOUR
 from stream.release.validation import Policy
 
 KEY_BYTES = 32
@@ -53,13 +56,19 @@ class _TruthTerms(NamedTuple):
 )
 @click.option("--truth-epsilon", help="Or pay: epsilon of one person at one moment, spent on noise in the counts.")
 @click.option("--noised", "noised_file", type=NEW_FILE, help="With --truth-epsilon: new file for the noised counts.")
+@click.option(
+    "--provisional",
+    "may_be_provisional",
+    is_flag=True,
+    help="With too few days, make a model of a few counts: a wide band, no promise, for two weeks.",
+)
 @click.option("--out", type=NEW_FILE, required=True, help="New file for the model.")
 @click.option("--figures", type=FOLDER, help="Folder for a figure of people and bands on days that were held back.")
 @json_option
 def calibrate(
     truth: Path, *, policy_file: Path, site: str | None, name: str, audience: str, store: Path | None,
-    history: Path | None, declared: str | None, truth_epsilon: str | None, noised_file: Path | None, out: Path,
-    figures: Path | None, as_json: bool,
+    history: Path | None, declared: str | None, truth_epsilon: str | None, noised_file: Path | None,
+    may_be_provisional: bool, out: Path, figures: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Learn how many people there are per device, with a band that holds on days that were held back.
 
@@ -69,7 +78,8 @@ def calibrate(
 
     Counts of people are about people. Declare them public (--truth public), or pay for them (--truth-epsilon): then
     they get noise before anything reads them. Every run with --truth-epsilon costs again; the file of --noised can be
-    used any number of times instead. The command refuses too little evidence: a level needs people on 12 days.
+    used any number of times instead. The command refuses too little evidence: a level needs people on 12 days. With
+    --provisional three windows with people are enough, for a model that says that it is provisional.
 
     \b
     tacet calibrate heads.csv --policy policy.toml --store store --release occupancy \\
@@ -85,7 +95,7 @@ def calibrate(
     nodes = frozenset(published_nodes(of.site, of.release))
     past = released.from_store(store, of) if store is not None else released.from_file(history or Path(), of, nodes)
     true_people = _ground_truth(read_truth(truth, of.site.tick, of.timezone, nodes), terms)
-    result = _calibrated(of, past, true_people)
+    result = _calibrated(of, past, true_people, may_be_provisional=may_be_provisional)
     out.write_bytes(result.model.to_bytes())
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
@@ -137,14 +147,30 @@ def _ground_truth(read: GroundTruth, terms: _TruthTerms) -> GroundTruth:
     return private
 
 
-def _calibrated(of: Subscription, past: History, true_people: GroundTruth) -> Calibrated:
+def _calibrated(
+    of: Subscription, past: History, true_people: GroundTruth, *, may_be_provisional: bool
+) -> Calibrated:  # fmt: skip
     histories = released.node_histories(past, of)
     epsilon = None if true_people.epsilon is None else decimal_string(true_people.epsilon)
     subject = Subject(
         of.name, of.release.name, of.audience, terms_of(of.site, of.release, of.audience), past.laboratory,
-        Truth(public=epsilon is None, epsilon=epsilon),
+        Truth(public=epsilon is None, epsilon=epsilon), _working_hours(of.site),
     )  # fmt: skip
-    return calibrated(subject, histories, released.evidence(past, histories, true_people, of))
+    found = released.evidence(past, histories, true_people, of)
+    try:
+        return calibrated(subject, histories, found)
+    except DataError as few:
+        if may_be_provisional:
+            return provisional(subject, found)
+        raise DataError(
+            f"{few}\nWith --provisional three counts are enough, for a band that promises nothing"
+        ) from None
+
+
+def _working_hours(site: Site) -> frozenset[int]:
+    """Return the local hours of which a part lies in the site's working hours."""
+    first, last = (tick * site.tick for tick in site.working_ticks)
+    return frozenset(range(first // HOUR, -(-last // HOUR)))
 
 
 def _draw(folder: Path, result: Calibrated) -> None:
@@ -176,7 +202,9 @@ def _report(result: Calibrated, past: History, true_people: GroundTruth, out: Pa
                 level: {name: value if name in _COUNTS else value / THOUSAND for name, value in check}
                 for level, check in model.checked.items()
             },
-            "left_out": list(result.left_out), "records_left_out": past.left_out,
+            "left_out": list(result.left_out),
+            "provisional": None if model.provisional is None else model.provisional.model_dump(mode="json"),
+            "records_left_out": past.left_out,
             "truth_rows": true_people.tally.figures(),
         })  # fmt: skip
         return
@@ -185,11 +213,13 @@ def _report(result: Calibrated, past: History, true_people: GroundTruth, out: Pa
         figures = (f"{check.covered / 10:.0f} %", f"{check.covered_occupied / 10:.0f} %")
         sizes = (each / THOUSAND for each in (check.width, check.width_occupied, check.error, check.fixed_error))
         shown.add_row(level, f"{check.windows:,}", f"{check.days:,}", *figures, *(f"{size:.2f}" for size in sizes))
-    Console().print(shown)
+    if model.provisional is None:
+        Console().print(shown)
+    else:
+        click.echo(provisional_sentence(model.provisional))
     for name, of_level in model.levels.items():
-        click.echo(
-            f"{name}: numbers for {_spans(sorted(map(int, of_level.hours)))}; no other hour was counted on enough days"
-        )
+        others = "no other hour was counted on enough days" if model.provisional is None else "none for other hours"
+        click.echo(f"{name}: numbers for {_spans(sorted(map(int, of_level.hours)))}; {others}")
     for line in result.left_out:
         click.echo(f"left out: {line}")
     if past.left_out:

@@ -47,7 +47,8 @@ from connectors.operations.policy.promises import promises
 from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.errors import DataError, PolicyError, UsageError
 from stream.policy.counts import Count, CountRelease
-from stream.policy.fields import FEWEST_SHARED_BITS, duration_text
+from stream.policy.fields import FEWEST_SHARED_BITS, duration_text, is_cloud
+from stream.policy.polls import IN_CLOUD, ON_PREMISES, PollTable
 from stream.records import ObservationBatch
 from stream.release.validation import Policy, load_policy
 
@@ -73,7 +74,13 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
     multiple=True,
     help="Names of columns: ap=Radio MAC,name=AP Name; in a recording device=mac,access_point=ap,time=when.",
 )
-@click.option("--controllers", help="Addresses or blocks that send traps, separated by commas.")
+@click.option("--controllers", help="Addresses or blocks that send traps, or are polled, separated by commas.")
+@click.option(
+    "--poll",
+    type=click.Choice(get_args(PollTable)),
+    help="Also write a poll of this client table for each of --controllers, with its probe.",
+)
+@click.option("--snmp-user", help="With --poll: the user for SNMPv3.  [default: SNMPv2c]")
 @click.option("--from-observations", type=FILE, help="Laboratory: a recording to take the access points from.")
 @click.option(
     "--group",
@@ -97,8 +104,9 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 )
 @click.option("--out", type=NEW_FILE, help="The policy file to write.  [default: standard output]")
 def init(
-    *, access_points: Path | None, columns: tuple[str, ...], controllers: str | None, from_observations: Path | None,
-    group: Grouping, site: str, timezone: str | None, shared_bits: int | None, count: Count | None, out: Path | None,
+    *, access_points: Path | None, columns: tuple[str, ...], controllers: str | None, poll: PollTable | None,
+    snmp_user: str | None, from_observations: Path | None, group: Grouping, site: str, timezone: str | None,
+    shared_bits: int | None, count: Count | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Write a policy with safe defaults for the access points of a list.
 
@@ -111,6 +119,9 @@ def init(
     hours of a day at desks; where zones are of the kinds classroom, open or corridor, of the simulated day. Of ticks, a
     device counts for at most 12 h of a day; with --from-observations, for long enough to cover 99 % of the recording's
     device-days. Read the policy, correct the lines marked CHECK, and run 'tacet policy show'.
+
+    With --poll, 'tacet poll' reads who is associated from the controllers. Credentials stand in files of their own,
+    never in the policy.
 
     With --out FILE.toml, FILE.names.toml has the names of the site, its floors and zones: correct them at any time.
 
@@ -131,9 +142,14 @@ def init(
         if unread:
             click.echo(f"{access_points}: columns not read: {', '.join(filter(None, unread))}", err=True)
         places = places_of(access_points, rows, site, group)
-        building = _preferred(Building(places, _addresses(controllers), timezone, shared_bits), count)
+        sources = _addresses(controllers, poll)
+        _check_poll(poll, snmp_user, sources, len(places))
+        building = Building(places, sources, timezone, shared_bits, poll=poll, user=snmp_user)
+        building = _preferred(building, count)
     else:
         assert from_observations is not None  # noqa: S101
+        if poll is not None:
+            raise click.UsageError("--poll: must be given with --access-points")
         dialect = dialect_of(columns)
         places = places_of(from_observations, recorded_access_points(from_observations, dialect), site, "access-point")
         building = Building(places, _addresses(controllers), timezone, shared_bits, "recording")
@@ -181,16 +197,34 @@ def _preferred(building: Building, count: Count | None) -> Building:
     )  # fmt: skip
 
 
-def _addresses(text: str | None) -> tuple[str, ...]:
-    """Return the controllers; UsageError unless each is an address or a block."""
+def _addresses(text: str | None, poll: PollTable | None = None) -> tuple[str, ...]:
+    """Return the controllers; UsageError unless each is an address or a block, or a cloud system that is polled."""
     addresses = tuple(part.strip() for part in text.split(",")) if text else ()
     for address in addresses:
+        if poll in IN_CLOUD and is_cloud(address):
+            continue
         try:
             ipaddress.ip_network(address)
         except ValueError:
             rule = "must be addresses or blocks such as 10.2.0.5 or 10.2.0.0/16, separated by commas"
             raise UsageError(f"--controllers: {rule}, got {address!r}") from None
     return addresses
+
+
+def _check_poll(poll: PollTable | None, user: str | None, sources: tuple[str, ...], sites: int) -> None:
+    """Raise UsageError unless each controller can be polled: one address, or in the cloud a name."""
+    if user is not None and (poll is None or poll in ON_PREMISES | IN_CLOUD):
+        raise UsageError("--snmp-user: must be given with a --poll over SNMP")
+    if poll is None:
+        return
+    if not sources:
+        raise UsageError("--poll: needs --controllers, whose client tables are read")
+    if sites > 1:
+        raise UsageError("--poll: must be for a list of one site; write [[site.NAME.poll]] at each that is polled")
+    for source in sources:
+        if is_cloud(source) != (poll in IN_CLOUD) or "/" in source:
+            needed = "cloud:NAME" if poll in IN_CLOUD else "one address"
+            raise UsageError(f"--controllers: must be {needed} each with --poll {poll}, got {source!r}")
 
 
 def _check_names(site: str, timezone: str | None) -> None:

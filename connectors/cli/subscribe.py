@@ -105,7 +105,8 @@ def one_line(record: Release) -> str:
     elif record.get("counted") == "people" and (record["released"] or record["unknown"]):
         known = (f"{each.node} {each.value} ({each.low} to {each.high})" for each in node_values(record))
         unknown = (f"{node} not known ({why})" for node, why in record["unknown"].items())
-        text = f"{record['window_end']} {record['counted']}: {'  '.join([*known, *unknown])}"
+        named = "people (provisional)" if "provisional" in record else "people"
+        text = f"{record['window_end']} {named}: {'  '.join([*known, *unknown])}"
     elif "forecast" in record and record["released"]:
         text = f"{record['window_end']} forecast: {'  '.join(_next_hour(record))}"
     elif record["released"]:

@@ -268,6 +268,14 @@ class SharedAttribute(BaseModel):
     sensitive: dict[str, Any]
 
 
+class ProvisionalPeople(BaseModel):
+    """From how little a provisional model of people was learnt, and the last local day on which it holds."""
+
+    counts: int
+    days: int
+    until: date
+
+
 class Release(BaseModel):
     """A release for an audience, with its terms."""
 
@@ -288,6 +296,9 @@ class Release(BaseModel):
     daily_budget: str | None
     base: str | None = Field(
         description="The release from whose values a query or decision is computed; null for other releases."
+    )
+    provisional: ProvisionalPeople | None = Field(
+        default=None, description="Of estimates of people whose model is provisional; null for other releases."
     )
 
 

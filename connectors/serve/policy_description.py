@@ -94,7 +94,12 @@ def _release(policy: Policy, release: Release, audience: str) -> Iterator[models
         yield described.model_copy(update=changed)
     for people in policy.people_of(release, audience) if isinstance(release, CountRelease) else ():
         changed = {"release": people.release_name, "query": "people", "revise": [], "base": release.name}
-        yield described.model_copy(update=changed | {"sites": [people.model.site]})
+        given = people.model.provisional
+        of_people = {
+            "sites": [people.model.site],
+            "provisional": given and models.ProvisionalPeople(counts=given.counts, days=given.days, until=given.until),
+        }
+        yield described.model_copy(update=changed | of_people)
     forecasts = policy.forecasts_of(release, audience) if isinstance(release, CountRelease) else ()
     if forecasts:
         changed = {"release": forecasts[0].release_name, "query": "forecast", "revise": [], "base": release.name}

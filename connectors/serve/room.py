@@ -91,13 +91,16 @@ def places_of(policy: Policy, site: str, audience: str) -> list[Place]:
     """Return the places of a site that an audience's releases tell of, the highest floor first.
 
     Floors and halls; all zones if no floor is published. Of several releases with a place the first one counts, and
-    one of people before one of devices.
+    one of people before one of devices, unless its model is provisional: that band is too wide for a state.
     """
     described = described_site(policy, site, {}, (audience,))
     found: dict[str, Place] = {}
     counts = [each for each in releases_of(policy, audience) if isinstance(each, CountRelease)]
     for release in counts:
-        people = [each.release_name for each in policy.people_of(release, audience) if each.model.site == site]
+        people = [
+            each.release_name for each in policy.people_of(release, audience)
+            if each.model.site == site and each.model.provisional is None
+        ]  # fmt: skip
         name = people[0] if people else release.name
         zones = policy.zones_of(release, site)
         if "floor" in release.levels_up:

@@ -60,7 +60,8 @@ LOOK_EVERY = 30.0
 REPORT_AFTER = timedelta(days=1)
 """A month is reported this long after its end, so that its last day's records have come."""
 IMPLICIT_TLS = 465
-BANDS = {"devices": "95", "people": "90"}
+BAND_OF_COUNTS, BAND_OF_PEOPLE = "95", "90"
+"""In per cent."""
 KINDS = (ABOVE, BELOW, "alert", "silent")
 FIGURES = ("threshold", "value", "low", "high")
 
@@ -249,8 +250,8 @@ class MailSink:
     # --- episodes ----------------------------------------------------------------------------------------
 
     def _crossings(self, record: Release) -> list[Episode]:
-        if self._trigger is None or "above" in record:
-            return []
+        if self._trigger is None or "above" in record or "provisional" in record:
+            return []  # a provisional estimate has no band that a mail could name
         found = []
         for event in self._trigger.events(record, self._notes):
             data = event.data
@@ -258,7 +259,8 @@ class MailSink:
                 counted = data.get("counted", "devices")
                 figures = {name: self._words.shown(Figure(f"{data[name]:g}")) for name in FIGURES}
                 fields = self._at(record, data["node"]) | figures | {
-                    "counted": self._words.shown(Word(counted)), "band": BANDS[counted],
+                    "counted": self._words.shown(Word(counted)),
+                    "band": BAND_OF_PEOPLE if counted == "people" else BAND_OF_COUNTS,
                 }  # fmt: skip
                 found.append(
                     Episode(

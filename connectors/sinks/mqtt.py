@@ -26,7 +26,7 @@ from connectors.subscribe.nodes import bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
 
 OF_THE_RECORD = ("window_start", "window_end", "released", "reason", "coverage", "release_id", "laboratory")
-_OF_PEOPLE = ("counted", "band", "of")
+_OF_PEOPLE = ("counted", "band", "provisional", "of")
 _ESCAPED = str.maketrans({"_": "__", ".": "_d", "-": "_h", "/": "-"})
 """Maps a topic to a Home Assistant name of letters, digits, _ and -; different topics stay different."""
 

@@ -22,7 +22,7 @@ OF_A_RELEASE = ("site", "release")
 OF_A_NODE = ("site", "node", "release")
 _FAMILIES = {
     "devices": ("tacet_occupancy", "Devices in a node (of people counters: people), as released: noisy.", "95 %"),
-    "people": ("tacet_people", "People in a node, estimated from released counts of devices.", "90 %"),
+    "people": ("tacet_people", "People in a node, estimated from released counts of devices.", "90 % (or provisional)"),
 }
 """What is counted -> metric, its text, and the kind of its band."""
 

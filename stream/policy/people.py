@@ -8,7 +8,11 @@ people are thousandths. For a node, a released value d and a local hour h:
 
 1. d is replaced by 0 if it is negative. p(d) is interpolated in the node's curve, and multiplied by the factor of h.
 2. The standard deviation is s = sqrt(a² + (b d)²), with a and b of the node's level.
-3. The band is p ± q s, with the quantile q of the level; its ends are rounded outwards, and are at least 0.
+3. The band is p / f - q s to f p + q s, with the quantile q of the level; its ends are rounded outwards, and are at
+   least 0. f is 1, but in a provisional model.
+
+A **provisional** model is learnt from a few counts, before there are days enough for a band that holds. It promises no
+share of windows, and knows nothing any more after its last day.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from datetime import date
 from itertools import pairwise
 from math import isqrt
 from typing import Annotated, Any, Literal, NamedTuple
@@ -130,6 +135,18 @@ class Check(Frozen):
     """The same of the best fixed factor."""
 
 
+class Provisional(Frozen):
+    """What a model is made from that is learnt from a few counts, and how long it holds."""
+
+    counts: _Whole
+    """Windows with counts of people."""
+    days: _Whole
+    until: date
+    """The last local day on which the model knows anything."""
+    factor: Annotated[int, Field(ge=THOUSAND, le=LARGEST)]
+    """f, in thousandths."""
+
+
 class PeopleModel(Frozen):
     """A model of one release for one audience at one site."""
 
@@ -146,6 +163,8 @@ class PeopleModel(Frozen):
     nodes: dict[str, NodeCurve] = Field(min_length=1)
     """By node: ``zone:2011``, ``floor:2``, ``building``."""
     checked: dict[Level, Check] = Field(default={})
+    provisional: Provisional | None = None
+    """None: the band holds with the probability ``BAND``."""
 
     @model_validator(mode="after")
     def _levels_of_nodes(self) -> PeopleModel:
@@ -157,12 +176,24 @@ class PeopleModel(Frozen):
     @property
     def digest(self) -> str:
         """SHA-256 of the model, 64 hexadecimal digits, independent of the file's layout."""
-        content = self.model_dump(mode="json")
-        return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return hashlib.sha256(orjson.dumps(self._content(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Return the file's content."""
-        return json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n"
+        return json.dumps(self._content(), indent=1).encode() + b"\n"
+
+    def _content(self) -> dict[str, Any]:
+        """Return the model as JSON; one that is not provisional does not name the key, and so keeps its digest."""
+        return self.model_dump(mode="json", exclude={"provisional"} if self.provisional is None else set())
+
+    @property
+    def band(self) -> float:
+        """The share of windows of a new day that the band covers; 0 where none is promised."""
+        return BAND if self.provisional is None else 0.0
+
+    def has_expired(self, day: date) -> bool:
+        """Whether a local day is after the last one on which a provisional model holds."""
+        return self.provisional is not None and day > self.provisional.until
 
     def unknown(self, node: str, devices: int, hour: int, coverage: float) -> str | None:
         """Return why the model knows no number for a released value; None if it knows one.
@@ -187,7 +218,9 @@ class PeopleModel(Frozen):
         people = self.nodes[node].people(present) * level.hours[str(hour)] // THOUSAND
         square = level.constant**2 + (level.relative * present) ** 2
         half = -(-_root(level.quantile**2 * square) // THOUSAND)
-        low, high = max(0, people - half) // THOUSAND, -(-(people + half) // THOUSAND)
+        factor = THOUSAND if self.provisional is None else self.provisional.factor
+        low, high = people * THOUSAND // factor - half, -(-people * factor // THOUSAND) + half
+        low, high = max(0, low) // THOUSAND, -(-high // THOUSAND)
         return Band((people + THOUSAND // 2) // THOUSAND, low, high)
 
     def is_usual(self, node: str, total: int, windows: int) -> bool:

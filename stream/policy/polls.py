@@ -19,16 +19,19 @@ ON_PREMISES, IN_CLOUD = frozenset({"unifi", "omada", "smartzone"}), frozenset({"
 """Systems with an HTTPS interface: of their own, and in the cloud."""
 
 
+PollTable = Literal[
+    "aruba", "cisco-aireos", "cisco-lwapp", "comware", "huawei", "ruckus-zonedirector",
+    "unifi", "omada", "smartzone", "mist", "meraki",
+]  # fmt: skip
+"""A client table, or a system that has one."""
+
+
 class Poll(Frozen):
     """A query for a source's whole client table, at fixed times, by 'tacet poll'."""
 
     source: str
     """One of the site's sources, written as in ``sources``: a single address, which has a probe, or a cloud system."""
-    by: Literal[
-        "aruba", "cisco-aireos", "cisco-lwapp", "comware", "huawei", "ruckus-zonedirector",
-        "unifi", "omada", "smartzone", "mist", "meraki",
-    ]  # fmt: skip
-    """The table, or the system."""
+    by: PollTable
     port: int | None = Field(default=None, gt=0, lt=65_536, strict=True)
     """Default: 161."""
     user: Annotated[str, StringConstraints(min_length=1, max_length=32)] | None = None

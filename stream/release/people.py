@@ -6,13 +6,16 @@ record of people costs nothing, has no ledger entry, and is a function of what i
 **State** (``FeedState``): the sums of each node's released values in the current local day, and the nodes at which the
 last complete day was unlike those from which the model was made. There the feed has changed, for example by new access
 points, and no number is published until a day is usual again.
+
+**Provisional models.** Their records say so (``provisional``), and promise no share of windows (``band`` is 0). After
+the model's last day, by the windows' own dates, every node is unknown (``expired``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -20,7 +23,7 @@ import orjson
 
 from stream.errors import DataError, PolicyError
 from stream.policy.document import PolicyDocument
-from stream.policy.people import BAND, MIXED, Band, People
+from stream.policy.people import MIXED, Band, People
 from stream.records import EPOCH, Micros, Published, ReleaseId
 from stream.schemas import Levels, PeopleRecord, parse_record, private_topic
 
@@ -69,7 +72,7 @@ class PeopleStream:
             state.windows += 1
             for node, value in counts.items():
                 state.sums[node] = state.sums.get(node, 0) + value
-        found = self._record(record, counts, local.hour, state)
+        found = self._record(record, counts, local, state)
         topic = private_topic(self.audience, self.name)
         return state, [Published(topic, item.key, found.to_bytes(), item.time, found.release_id)]
 
@@ -84,14 +87,18 @@ class PeopleStream:
             )  # fmt: skip
         return FeedState(day, 0, {}, changed)
 
-    def _record(self, record: dict[str, Any], counts: dict[str, int], hour: int, state: FeedState) -> PeopleRecord:
+    def _record(
+        self, record: dict[str, Any], counts: dict[str, int], local: datetime, state: FeedState
+    ) -> PeopleRecord:  # fmt: skip
         model, unknown, bands = self._model, dict[str, str](), dict[str, Band]()
         for node, value in counts.items():
-            why = model.unknown(node, value, hour, record["coverage"])
+            why = model.unknown(node, value, local.hour, record["coverage"])
             if why is None and node in state.changed:
                 why = "feed"
+            if model.has_expired(local.date()):
+                why = "expired"
             if why is None:
-                bands[node] = model.estimate(node, value, hour)
+                bands[node] = model.estimate(node, value, local.hour)
             else:
                 unknown[node] = why
         identity = ReleaseId.parse(record["release_id"])._replace(release=self.name)
@@ -111,7 +118,7 @@ class PeopleStream:
             unknown=unknown,
             released=bool(bands),
             reason=reason,
-            band=BAND,
+            band=model.band,
             of=record["release_id"],
             model=self._digest,
             mechanism=f"{record['mechanism']}/people",
@@ -122,7 +129,10 @@ class PeopleStream:
             laboratory=record["laboratory"],
         )
         levels = {name: _levels(bands, place) for place, name in enumerate(("levels", "levels_low", "levels_high"))}
-        return found.model_copy(update=levels) if any(levels.values()) else found
+        update: dict[str, Any] = levels if any(levels.values()) else {}
+        if model.provisional is not None:
+            update = update | {"provisional": True}
+        return found.model_copy(update=update) if update else found
 
     def encode(self, state: FeedState) -> bytes:
         """Return the state's bytes: JSON."""

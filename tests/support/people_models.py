@@ -47,6 +47,17 @@ def model_of(policy: Policy, *, release: str = "halls", audience: str = "facilit
     return PeopleModel.model_validate(fields | changes)
 
 
+def provisional_model(policy: Policy, **changes: Any) -> PeopleModel:
+    """Return a model of zone a, one person for two devices, learnt from 5 counts on 1 March."""
+    level = LEVEL | {"constant": 2000, "relative": 0, "quantile": 1000}
+    fields: dict[str, Any] = {
+        "levels": {"zone": level},
+        "nodes": {"zone:a": NodeCurve(curve=((0, 0), (40, 20_000)), largest=40, usual=(0, 40_000), days=1)},
+        "provisional": {"counts": 5, "days": 1, "until": "2026-03-15", "factor": 2500},
+    }
+    return model_of(policy, **(fields | changes))
+
+
 def with_people(model: PeopleModel, releases: str = HALLS, *, digest: str | None = None, **text: Any) -> Policy:
     """Return the policy of the small building that names a model."""
     table = f'\n[people]\nmodel = "people.json"\ndigest = "{digest or model.digest}"\n'

@@ -262,13 +262,19 @@ def _forecast(each: Forecast) -> Row:
 
 
 def _people(policy: Policy) -> dict[str, list[Row]]:
-    public, paid = list[Row](), list[Row]()
+    public, paid, provisional = list[Row](), list[Row](), list[Row]()
     for model, name in ((each.model, each.release_name) for each in policy.people):
         row = Row(f"{name}/{model.audience}", {
             "release": name, "counts": model.release, "epsilon": Figure(model.truth.epsilon),
         })  # fmt: skip
         (public if model.truth.public else paid).append(row)
-    return {"people": [*public, *paid], "people_public": public, "people_paid": paid}
+        if model.provisional is not None:
+            provisional.append(row)
+    full = [row for row in (*public, *paid) if row not in provisional]
+    return {
+        "people": [*public, *paid], "people_full": full, "people_provisional": provisional,
+        "people_public": public, "people_paid": paid,
+    }  # fmt: skip
 
 
 def _few_users(policy: Policy) -> Iterator[Row]:

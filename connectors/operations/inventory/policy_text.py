@@ -18,6 +18,7 @@ from connectors.operations.inventory.zones import PER_ACCESS_POINT, AccessPointP
 from connectors.sources.ingest.addresses import colons
 from stream.policy.counts import Count
 from stream.policy.names import floor_level, is_display_name
+from stream.policy.polls import IN_CLOUD, ON_PREMISES, PollTable
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
 
@@ -50,6 +51,10 @@ class Building:
     """What the count of a building pays for."""
     gap: str = "10min"
     """Of the sites, where sums pay for changes."""
+    poll: PollTable | None = None
+    """Which client table of each controller is polled; None: none is."""
+    user: str | None = None
+    """The user of SNMPv3 for polls and probes; None: SNMPv2c is used."""
     names: str | None = None
     """The file of names that the policy refers to (``names_text``); None: the policy contains the names."""
 
@@ -103,6 +108,21 @@ _VISITS = """\
 visits = 4                           # to the building and to floors: after so many a day a device counts no more
 gap = "{gap}"{room} # an absence of so long ends no visit to the building: more where phones are rarely heard
 """
+
+_POLL = """
+[[site.{site}.poll]]                 # by 'tacet poll', which reads communities and keys from TACET_POLLS_FILE
+source = "{source}"
+by = "{by}"{user}
+"""
+_PROBE = """\
+[[site.{site}.probe]]                # every minute: what is covered follows from its answers, never from a poll
+source = "{source}"
+by = "{by}"{user}
+"""
+_OF_USER = """
+user = "{user}"{room} # a user of TACET_SNMP_USERS_FILE"""
+_OF_COMMUNITY = "                           # v2c: the community of TACET_SNMP_PROBE_COMMUNITY_FILE"
+_PING = '                           # CHECK: by = "https" with the certificate\'s fingerprint proves more'
 
 _ZONE = """
 [[site.{site}.zones]]{lines}
@@ -208,7 +228,21 @@ def _site(building: Building, site: str) -> str:
         sources=", ".join(f'"{source}"' for source in sources),
         check_sources="" if building.controllers else "              # CHECK: your controllers; nobody else is heard",
     )
-    return head + "".join(_zone(building, site, place) for place in places)
+    return head + _polls(building, site) + "".join(_zone(building, site, place) for place in places)
+
+
+def _polls(building: Building, site: str) -> str:
+    """Return a poll for each controller, with the probe that decides its coverage; cloud systems have none."""
+    if building.poll is None:
+        return ""
+    user = "" if building.user is None else _OF_USER.format(user=building.user, room=" " * (28 - len(building.user)))
+    by, probe_user = ("icmp", _PING) if building.poll in ON_PREMISES else ("snmp", user or _OF_COMMUNITY)
+    found = []
+    for source in building.controllers:
+        found.append(_POLL.format(site=_key(site), source=source, by=building.poll, user=user))
+        if building.poll not in IN_CLOUD:
+            found.append(_PROBE.format(site=_key(site), source=source, by=by, user=probe_user))
+    return "".join(found)
 
 
 def _site_name(building: Building, site: str) -> str:

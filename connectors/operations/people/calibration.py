@@ -10,12 +10,21 @@ Steps for each level (zones, floors, the building):
    on days that were held back.
 4. **Band.** The spread from the days of the fit, the quantile from those of the calibration.
 5. **Check.** Five times, a fifth of the days is held back, and the rest is split, fitted and calibrated as above.
+
+With fewer days, a **provisional** model can be made of a few counts (``provisional``): people per device, one factor
+for all counted nodes of a level, and a band from that divided by 2.5, and two people less, to that times 2.5, and two
+people more. With these numbers, bands of three counts within an hour covered more than 90 % of the windows with people
+in working hours, of the rest of that day and of the next 14 days, in a room where people were counted on 76 days
+(docs/measurements.md has other days and another place). Noise widens the band: that of the released values by their
+95 % half-widths, that of paid counts by the half-width of their sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +47,21 @@ from connectors.operations.people.estimation import (
     times_factors,
 )
 from stream.errors import DataError
+from stream.mechanisms.noise import std
 from stream.policy.counts import LEVELS, Level
-from stream.policy.people import BAND, LARGEST, THOUSAND, Check, LevelModel, NodeCurve, PeopleModel, Truth
+from stream.policy.fields import parse_epsilon
+from stream.policy.people import (
+    BAND,
+    LARGEST,
+    THOUSAND,
+    Check,
+    LevelModel,
+    NodeCurve,
+    PeopleModel,
+    Provisional,
+    Truth,
+)
+from stream.records import EPOCH
 
 CALIBRATING = 9
 """Fewest days with people from which a band of 90 % follows: 0.9 / (1 - 0.9)."""
@@ -49,6 +71,17 @@ FEWEST_WINDOWS = 36
 FEWEST_DAYS = 3
 """Fewest days with counts of people at a node, and in an hour of the day at a level."""
 FOLDS = 5
+FEWEST_COUNTS = 3
+"""Fewest windows of a node with people, from which a provisional model follows."""
+FACTOR, PEOPLE = 2.5, 2.0
+"""How wide the band of a provisional model is, and how much wider in people, without noise."""
+NOISIEST = 0.5
+"""Largest 95 % half-width of noise, as a share of what it is in, of the counts behind a provisional model."""
+BEYOND = 2
+"""A provisional model knows up to so many times the largest released value with a count of people."""
+DAYS_HELD = 14
+"""So many days after the last count a provisional model holds."""
+_NORMAL_95 = 1.96
 
 
 class NodeHistory(NamedTuple):
@@ -76,13 +109,15 @@ class Evidence:
     coverage: Floats
     floors: tuple[str, ...]
     """Floor of each node, or an empty text."""
+    half_widths: Floats
+    """95 % half-width of the noise in each released value, in devices; infinite where none is stated."""
 
     def __len__(self) -> int:
         return len(self.people)
 
     def where(self, chosen: Bools) -> Evidence:
         """Return a part of the windows."""
-        names = ("node", "days", "hours", "released", "devices", "people", "coverage")
+        names = ("node", "days", "hours", "released", "devices", "people", "coverage", "half_widths")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def on(self, days: Ints) -> Evidence:
@@ -272,6 +307,8 @@ class Subject:
     terms: str
     laboratory: bool
     truth: Truth
+    working_hours: frozenset[int] = frozenset()
+    """Local hours in which a provisional model has numbers, besides those with counts."""
 
 
 @dataclass(slots=True)
@@ -308,6 +345,78 @@ def calibrate(subject: Subject, history: Mapping[str, NodeHistory], evidence: Ma
         terms=subject.terms, truth=subject.truth, levels=found.levels, nodes=found.nodes, checked=found.checked,
     )  # fmt: skip
     return Calibrated(model, tuple(found.left_out), found.compared)
+
+
+def provisional(subject: Subject, evidence: Mapping[Level, Evidence]) -> Calibrated:
+    """Return a model of a few counts, which promises no share of windows, with what has been left out of it.
+
+    Raises:
+        DataError: no level has enough counts; the message says which rule it breaks.
+    """
+    levels, nodes, factors, left_out = dict[Level, LevelModel](), dict[str, NodeCurve](), list[float](), list[str]()
+    used = list[Evidence]()
+    paid = None if subject.truth.epsilon is None else std(parse_epsilon(subject.truth.epsilon) / len(evidence))
+    for level, windows in evidence.items():
+        counted = windows.where((windows.people > 0) & (windows.released > 0))
+        enough = [node for node in np.unique(counted.node).tolist() if (counted.node == node).sum() >= FEWEST_COUNTS]
+        of_level = windows.where(np.isin(windows.node, enough))
+        problem = _too_noisy(of_level, paid) if enough else f"must have at least {FEWEST_COUNTS} windows with people"
+        if problem is not None:
+            left_out.append(f"{level}: {problem}")
+            continue
+        used.append(of_level)
+        ratio = float(of_level.people.sum() / np.maximum(0, of_level.released).sum())
+        factors.append(FACTOR * (1 + _noise_of_devices(of_level)) * (1 + _noise_of_people(of_level, paid)))
+        hours = sorted(subject.working_hours | set(of_level.hours.tolist()))
+        constant = PEOPLE + ratio * float(of_level.half_widths.mean())
+        levels[level] = LevelModel(
+            hours={str(hour): THOUSAND for hour in hours}, constant=_thousandths(constant), relative=0,
+            quantile=THOUSAND, coverage=_thousandths(float(of_level.coverage.min())),
+        )  # fmt: skip
+        for node in enough:
+            own = of_level.where(of_level.node == node)
+            largest = BEYOND * int(own.released.max())
+            nodes[of_level.nodes[node]] = NodeCurve(
+                curve=((0, 0), (largest, _thousandths(ratio * largest))), largest=largest,
+                usual=(0, _thousandths(largest)), days=len(np.unique(own.days)),
+            )  # fmt: skip
+    if not levels:
+        lines = "\n  ".join(left_out) or "no count of people belongs to a window with a released value"
+        raise DataError(f"truth: must have enough counts for at least one level:\n  {lines}")
+    days = np.unique(np.concatenate([windows.days for windows in used]))
+    model = PeopleModel(
+        v=1, site=subject.site, release=subject.release, audience=subject.audience, laboratory=subject.laboratory,
+        terms=subject.terms, truth=subject.truth, levels=levels, nodes=nodes,
+        provisional=Provisional(
+            counts=max(map(len, used)), days=len(days), factor=_thousandths(max(factors)),
+            until=EPOCH.date() + timedelta(days=int(days.max()) + DAYS_HELD),
+        ),
+    )  # fmt: skip
+    return Calibrated(model, tuple(left_out), {})
+
+
+def _too_noisy(windows: Evidence, paid: float | None) -> str | None:
+    """Return which rule about noise the counts of a provisional model break; None if they break none."""
+    if _noise_of_devices(windows) > NOISIEST:
+        return (
+            f"released values with counts must have a 95 % band of at most ±{NOISIEST:.0%} of them; count where or "
+            "when more devices are there, or after the first hour"
+        )
+    if _noise_of_people(windows, paid) > NOISIEST:
+        return f"paid counts must have a 95 % band of at most ±{NOISIEST:.0%} of their sum; count more people"
+    return None
+
+
+def _noise_of_devices(windows: Evidence) -> float:
+    """Return the mean half-width of released values as a share of their mean: bands of filters do not average out."""
+    return float(windows.half_widths.mean() / max(1.0, windows.released.mean()))
+
+
+def _noise_of_people(windows: Evidence, deviation: float | None) -> float:
+    """Return the half-width of the sum of the counts of people as a share of it; 0 where they are public."""
+    if deviation is None:
+        return 0.0
+    return float(_NORMAL_95 * deviation * sqrt(len(windows)) / max(1.0, windows.people.sum()))
 
 
 def _level(found: Findings, level: Level, windows: Evidence, history: Mapping[str, NodeHistory]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fractions import Fraction
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -26,6 +26,7 @@ from connectors.operations.people.truth import GroundTruth
 from connectors.sources.recordings.dialect import instants
 from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_of, open_text
 from connectors.storage.embedded.reader import has_outbox, read_outbox
+from connectors.subscribe.nodes import node_values
 from stream.errors import DataError, UsageError
 from stream.mechanisms.noise import std
 from stream.policy.counts import LEVELS, CountRelease, Level
@@ -46,6 +47,8 @@ class Released(NamedTuple):
     value: int
     coverage: float
     noise: Noise | None
+    half_width: float = inf
+    """Of the 95 % band, in devices; infinite if none is stated."""
 
 
 @dataclass(slots=True)
@@ -109,8 +112,11 @@ def from_records(records: Iterable[Mapping[str, Any]], of: Subscription) -> Hist
                 found.left_out += 1
                 continue
             end = parse_time(record["window_end"])
+            widths = {each.node: each.half_width for each in node_values(record)}
             for node, value, noise in _nodes(record, of):
-                found.windows.setdefault(node, {})[end] = Released(value, record["coverage"], noise)
+                width = widths.get(node)
+                stated = inf if width is None else width
+                found.windows.setdefault(node, {})[end] = Released(value, record["coverage"], noise, stated)
             found.laboratory = found.laboratory or record["laboratory"] is not False
         except (KeyError, TypeError, ValueError):
             raise DataError("history: must consist of private releases, a field is missing") from None
@@ -155,7 +161,8 @@ def _from_rows(path: Path, of: Subscription, nodes: frozenset[str]) -> History:
             try:
                 [end, *_] = instants(fields["end"], of.timezone)
                 coverage = float(fields.get("coverage") or 1)
-                released = Released(int(fields["value"]), coverage, _noise_of_row(fields))
+                width = float(fields.get("half_width") or 0)
+                released = Released(int(fields["value"]), coverage, _noise_of_row(fields), width)
                 if fields["node"] not in nodes:
                     raise ValueError
             except (KeyError, ValueError):
@@ -210,15 +217,17 @@ def evidence(
         number = known.setdefault(moment.node, len(known))
         day, hour = _local(moment.end, of)
         devices = expected[moment.node][released.value]
-        rows.setdefault(level, []).append((number, day, hour, released.value, devices, people, released.coverage))
+        row = (number, day, hour, released.value, devices, people, released.coverage, released.half_width)
+        rows.setdefault(level, []).append(row)
     return {level: _evidence(tuple(names[level]), rows[level], of) for level in LEVELS if level in rows}
 
 
 def _evidence(nodes: tuple[str, ...], rows: list[tuple[Any, ...]], of: Subscription) -> Evidence:
     columns = list(zip(*rows, strict=True))
     node, days, hours, released = (np.array(column, dtype=np.int64) for column in columns[:4])
-    devices, people, coverage = (np.array(column, dtype=np.float64) for column in columns[4:])
-    return Evidence(nodes, node, days, hours, released, devices, people, coverage, tuple(map(of.floor_of, nodes)))
+    devices, people, coverage, half_widths = (np.array(column, dtype=np.float64) for column in columns[4:])
+    floors = tuple(map(of.floor_of, nodes))
+    return Evidence(nodes, node, days, hours, released, devices, people, coverage, floors, half_widths)
 
 
 def _local(end: Micros, of: Subscription) -> tuple[int, int]:

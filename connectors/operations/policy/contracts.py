@@ -23,7 +23,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release
 from stream.policy.fields import decimal_string
-from stream.policy.people import BAND, People
+from stream.policy.people import People
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
 from stream.release.forecasts import BAND as FORECAST_BAND
@@ -241,7 +241,9 @@ def _people_terms(people: People) -> dict[str, Any]:
     """Return what a stream of people is computed by, and what its ground truth cost."""
     truth = people.model.truth
     cost = {"public": True} if truth.public else {"unit": "one person at one window", "epsilon": truth.epsilon}
-    return {"model": people.digest, "band": BAND, "truth": cost}
+    terms = {"model": people.digest, "band": people.model.band, "truth": cost}
+    given = people.model.provisional
+    return terms if given is None else terms | {"provisional": given.model_dump(mode="json")}
 
 
 def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: Fraction) -> PrivacyTerms:

@@ -27,6 +27,7 @@ from stream.accounting.units import Neighbours, PrivacyUnit, Scope
 from stream.policy.attributes import AttributeRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY, decimal_string, duration_text
+from stream.policy.people import THOUSAND, Provisional
 from stream.records import CHANGES, HOUR
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import Say, threshold_promises
@@ -188,6 +189,15 @@ _PEOPLE = (
     "{release}: estimates people from what release {counts} has published, with a band of 90 %. This costs nothing. "
     "The counts of people from which its model was made {truth}."
 )
+_PEOPLE_PROVISIONAL = (
+    "{release}: estimates people from what release {counts} has published. {provisional} This costs nothing. "
+    "The counts of people from which its model was made {truth}."
+)
+_PROVISIONAL = (
+    "Provisional: learnt from {counts} counts, on {days} day(s); no 90 % promise. Its band reaches from the estimate "
+    "divided by {factor} to {factor} times the estimate, and further by noise and a few people. After {until} there is "
+    "none."
+)
 _PUBLIC_TRUTH = "were declared public"
 _PAID_TRUTH = (
     "cost epsilon {epsilon} for one person at one moment at which people were counted, besides what the devices cost"
@@ -284,7 +294,19 @@ def people_lines(policy: PolicyDocument, audience: str | None = None, say: Say =
     for model, name in ((each.model, each.release_name) for each in policy.people):
         if audience in {None, model.audience}:
             truth = say(_PUBLIC_TRUTH) if model.truth.public else say(_PAID_TRUTH, epsilon=Figure(model.truth.epsilon))
-            yield say(_PEOPLE, release=name, counts=model.release, truth=truth)
+            if model.provisional is None:
+                yield say(_PEOPLE, release=name, counts=model.release, truth=truth)
+                continue
+            sentence = provisional_sentence(model.provisional, say)
+            yield say(_PEOPLE_PROVISIONAL, release=name, counts=model.release, truth=truth, provisional=sentence)
+
+
+def provisional_sentence(given: Provisional, say: Say = str.format) -> str:
+    """Return from how little a provisional model was learnt, what its band is, and how long it holds."""
+    factor = Figure(f"{given.factor / THOUSAND:.1f}")
+    return say(
+        _PROVISIONAL, counts=Figure(given.counts), days=Figure(given.days), factor=factor, until=given.until.isoformat()
+    )
 
 
 def forecast_lines(policy: PolicyDocument, audience: str | None = None, say: Say = str.format) -> Iterator[str]:

@@ -97,6 +97,7 @@ def people_figures(people: People) -> dict[str, Any]:
     return {
         "site": model.site, "release": people.release_name, "of": model.release, "reader": model.audience,
         "model": people.digest, "laboratory": model.laboratory, "truth": model.truth.model_dump(exclude_none=True),
+        **({} if model.provisional is None else {"provisional": model.provisional.model_dump(mode="json")}),
     }  # fmt: skip
 
 

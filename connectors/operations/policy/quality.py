@@ -74,10 +74,15 @@ def simulated_windows(policy: Policy) -> Windows:
 
 
 def simulated_site(name: str, site: Site, visits: VisitBound | None) -> list[OccupancyWindow]:
-    """Return the simulated day as one site would count it."""
-    day = simulated_day(site.tick, site.counts_for, site.timezone, definition_of(site), sessions=site.has_sessions)
+    """Return the simulated day as one site would count it.
+
+    The simulated building has no logins: each device counts as a login's only one.
+    """
+    by_day = definition_of(site)
+    by_device = None if by_day is None else by_day._replace(logins=None)
+    day = simulated_day(site.tick, site.counts_for, site.timezone, by_device, sessions=site.has_sessions)
     places = stand_ins(site.zones, day.zones, day.kinds)
-    by_visits = {} if visits is None else _visits_of_stand_ins(site, places, visits)
+    by_visits = {} if visits is None else _visits_of_stand_ins(site, places, visits._replace(logins=None))
     return [
         replace(
             window,

@@ -114,8 +114,8 @@ export const counted = (row) => `${number(row.value)}${row.value === null ? "" :
 export const withBand = (row) => (row.value === null ? strings.number.denied : `${number(row.value)} ${band(row)}`);
 /** "8 to 16" */
 export const range = (row) => (row.value === null ? strings.number.none : strings.number.band(number(row.low), number(row.high)));
-/** "about 46 people, 38 to 55": an estimate with its band. */
-export const people = (row) => strings.number.people(number(row.value), number(row.low), number(row.high));
+/** "about 46 people, 38 to 55": an estimate with its band, and whether its model is provisional. */
+export const people = (row) => (row.provisional ? strings.number.provisional : (text) => text)(strings.number.people(number(row.value), number(row.low), number(row.high)));
 /** "83 %"; a probability that is never shown as certain. */
 export const percent = (share) => `${Math.min(99, Math.max(1, Math.round(100 * share)))} %`;
 /** "100 %": a share that may be complete. */

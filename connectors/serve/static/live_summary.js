@@ -33,7 +33,7 @@ export function nowCard(chart) {
     say(margin, row && row.value !== null ? band(row) : "");
     say(between, row && row.value !== null ? `${strings.live.columns.band}: ${range(row)} ${strings.number.devices(2)}` : strings.live.noTotal);
     estimate.hidden = row?.people === undefined || row.value === null;
-    say(estimate, estimate.hidden ? "" : row.people === null ? words.peopleNone : `${people(row.people)} (${words.peopleBand})`);
+    say(estimate, estimate.hidden ? "" : row.people === null ? words.peopleNone : `${people(row.people)} (${row.people.provisional ? words.peopleProvisional(row.people.provisional) : words.peopleBand})`);
     say(bounded, boundedNote(rows));
     bounded.hidden = !bounded.textContent;
     const known = Boolean(row?.usual) && row.value !== null;

@@ -15,6 +15,10 @@ One row more or less changes the sightings of its own device, or of its login th
 time of the hand-over and arrive then, however long the walk took; a poll that is not whole passes on nothing; coverage
 follows from a probe. What remains is the limit: a table that takes nearly all of it may be late because of one row. So
 a poll should need a small part of its limit, which ``tacet poll --dry-run`` shows.
+
+The log has a line for each source at the start (``poll_planned``, with the time of its first table), at its first
+complete poll (``poll_complete``), at each failure, and at the first complete poll after failures. No line has a number
+of rows, which is a true count.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ from connectors.sources.polls.config import PolledSource
 from connectors.sources.polls.departures import Departures
 from connectors.sources.polls.schedule import PollTimes
 from connectors.sources.polls.snmp_walk import TOO_LONG, PollError, Table
+from stream.policy.fields import duration_text
 from stream.records import SECOND, Micros
+from stream.schemas import rfc3339
 
 COMPLETE, LATE, NOT_TAKEN = "complete", "late", "ingest_away"
 AGAIN = 1.0
@@ -89,6 +95,11 @@ class PollService:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll until ``stop`` is set."""
+        for source in self.states:
+            first = source.grid.next_poll(self.clock.now())
+            when = f"the first table comes at {rfc3339(first.hand_over)}, then one every"
+            reason = f"{when} {duration_text(source.grid.interval)}"
+            log.info("poll_planned", reason=reason, site=source.site, address=source.source)
         polls = (self._follow(source, state) for source, state in self.states.items())
         await first_to_end(self._client.run(), stop.wait(), self._check_clock(), *polls)
 
@@ -150,10 +161,11 @@ class PollService:
         state.outcomes[outcome] += 1
         where = {"site": source.site, "address": source.source}
         if outcome == COMPLETE:
-            state.last_complete = times.hand_over
             if state.failures:
                 log.info("poll_complete_again", **where)
-            state.failures = 0
+            elif state.last_complete is None:
+                log.info("poll_complete", **where)
+            state.last_complete, state.failures = times.hand_over, 0
             return
         state.failures += 1
         if outcome == TOO_LONG:

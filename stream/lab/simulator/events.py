@@ -86,7 +86,7 @@ class SimulatorConfig:
         if not 0 < self.scale <= 100:
             raise UsageError(f"scale: must be above 0 and at most 100, not {self.scale}")
         if self.always_on < 0:
-            raise UsageError(f"always_on: must not be negative, not {self.always_on}")
+            raise UsageError(f"--always-on: must not be negative, not {self.always_on}")
         if not SITE.fullmatch(self.site):
             raise UsageError(f"site: must be letters, digits, dots, dashes or underscores, not {self.site!r}")
         try:
@@ -202,7 +202,10 @@ def _machines(config: SimulatorConfig, visits: Visits) -> Visits:
     """Return the stays of the static devices that are always on."""
     static = np.flatnonzero(visits.manner == Manner.STATIC)
     if config.always_on > len(static):
-        raise UsageError(f"always_on: must be at most {len(static)}, all static devices, not {config.always_on}")
+        raise UsageError(
+            f"--always-on: must be at most {len(static)}, the devices that never leave at this --scale, "
+            f"not {config.always_on}"
+        )
     return visits.select(static[: config.always_on])
 
 

@@ -36,7 +36,7 @@ from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, METADATA, RECORD_KINDS, event_type, record_kind
 from tests.support.forecasts import after, stream_of
-from tests.support.people_models import model_of, small_policy, with_people
+from tests.support.people_models import model_of, provisional_model, small_policy, with_people
 from tests.support.small_building import (
     ACCESS_POINTS,
     COUNTS,
@@ -106,6 +106,9 @@ def records() -> dict[str, list[dict[str, Any]]]:
         ).records,
         "people-record": estimated.records(
             estimated.released(with_people(model_of(small_policy())), estimated.windows(3, (4, 2, 0, 1, 0, 0)))
+        )
+        + estimated.records(
+            estimated.released(with_people(provisional_model(small_policy())), estimated.windows(1, (4, 2, 0, 1, 0, 0)))
         ),
         "forecast-record": after(stream_of(), 17, lambda day, hour: hour, hours=2),
         "audit-entry": bodies(outputs, AUDIT)[-50:],

@@ -106,10 +106,11 @@ def test_of_the_day_shown_about_half_are_machines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"), [(-1, "must not be negative"), (82, "must be at most 81, all static devices, not 82")]
+    ("wrong", "named"),
+    [(-1, "must not be negative"), (82, "must be at most 81, the devices that never leave at this --scale, not 82")],
 )
 def test_more_machines_than_static_devices_are_refused(wrong: int, named: str) -> None:
-    with pytest.raises(UsageError, match=f"^always_on: {named}"):
+    with pytest.raises(UsageError, match=f"^--always-on: {named}"):
         simulate(SimulatorConfig(seed=1, scale=0.45, always_on=wrong))
 
 

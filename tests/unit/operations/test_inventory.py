@@ -75,6 +75,43 @@ def test_every_example_becomes_a_policy_that_is_accepted(example: str) -> None:
     assert (site.sources, site.timezone) == (("10.2.0.5",), "Europe/Berlin")
 
 
+@pytest.mark.parametrize(
+    ("by", "controllers", "more", "probed"),
+    [
+        ("cisco-lwapp", "10.2.0.5", (), "snmp"),
+        ("aruba", "10.2.0.5,10.2.0.6", ("--snmp-user", "tacet"), "snmp"),
+        ("unifi", "10.2.0.7", (), "icmp"),
+        ("mist", "cloud:mist", (), None),
+    ],
+)
+def test_controllers_may_be_polled_and_what_is_covered_follows_from_a_probe(
+    tmp_path: Path, by: str, controllers: str, more: tuple[str, ...], probed: str | None
+) -> None:
+    rows = listed(tmp_path, "5c:52:1e:00:20:10,a,,1,,,50")
+    (site,) = made(rows, "--controllers", controllers, "--poll", by, *more).site.values()
+    user = more[1] if more else None
+    sources = controllers.split(",")
+    assert [(poll.source, poll.by, poll.user) for poll in site.poll] == [(each, by, user) for each in sources]
+    assert [(probe.source, probe.by, probe.user) for probe in site.probe] == [
+        (each, probed, user) for each in sources if probed
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        (("--poll", "aruba"), "--poll: needs --controllers"),
+        (("--poll", "aruba", "--controllers", "10.2.0.0/16"), "must be one address each with --poll aruba"),
+        (("--poll", "mist", "--controllers", "10.2.0.5"), "must be cloud:NAME each with --poll mist"),
+        (("--snmp-user", "tacet"), "--snmp-user: must be given with a --poll over SNMP"),
+    ],
+)
+def test_a_poll_that_cannot_be_is_refused(tmp_path: Path, given: tuple[str, ...], rule: str) -> None:
+    done = initialised(listed(tmp_path, "5c:52:1e:00:20:10,a,,1,,,50"), *given)
+    assert isinstance(done.exception, UsageError)
+    assert rule in str(done.exception)
+
+
 def test_whoever_works_a_day_counts_to_its_end(tmp_path: Path) -> None:
     policy = made(listed(tmp_path, "5c:52:1e:00:20:10,a,,1,,,50"))
     assert {site.bounded_to for site in policy.site.values()} == {"12h"}

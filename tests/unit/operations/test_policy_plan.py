@@ -33,7 +33,7 @@ from stream.release.count_plan import count_plan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
-from tests.support.day_policies import day_site
+from tests.support.day_policies import day_release, day_site
 from tests.support.small_building import (
     ATTRIBUTES,
     COUNTS,
@@ -110,6 +110,15 @@ def test_the_simulated_day_is_a_whole_day_of_every_zone() -> None:
     assert counts.sum() > 0
     assert counts.min() == 0
     assert len(simulated_day(15 * MINUTE).windows) == 96
+
+
+def test_simulated_devices_count_at_a_site_of_logins_each_as_the_only_one_of_a_login() -> None:
+    keys = 'identity = "login"\nothers = "ignore"\n' + day_site("12h")
+    of_logins, of_devices = (
+        simulated_windows(load_policy(policy_text(day_release(), site=site)))[SITE] for site in (keys, day_site("12h"))
+    )
+    assert sum(sum(window.counts) for window in of_logins) > 0
+    assert [window.counts for window in of_logins] == [window.counts for window in of_devices]
 
 
 def zone(name: Any, kind: Any, radios: int = 1) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from connectors.operations.people.calibration import (
     applied,
     calibrate,
     check_of,
+    provisional,
     split_days,
     with_band,
 )
@@ -64,7 +66,7 @@ def made_up(seed: int, *, days: int = 24, nodes: int = 1, noise: float = 0.0, ji
     expected = np.array([known[value] for value in released.tolist()])
     return Evidence(
         tuple(f"zone:{number}" for number in range(nodes)), node, day, 8 + half_hour // 2, released, expected, people,
-        np.ones(len(day)), ("1",) * nodes,
+        np.ones(len(day)), ("1",) * nodes, np.full(len(day), 1.96 * noise),
     )  # fmt: skip
 
 
@@ -283,6 +285,56 @@ def test_nothing_reads_true_counts_once_they_are_paid_for(tmp_path: Path) -> Non
     assert again.people == dict(private.people)
     assert again.epsilon == Fraction(1, 2)
     assert not set(private.people.values()) <= set(people.values()) or private.people != people
+
+
+# --- few counts ------------------------------------------------------------------------------------------
+
+
+def few(devices: list[int], people: list[int], *, half_width: float = 0.0, hour: int = 9) -> Evidence:
+    """Counts of one day at the building."""
+    n = len(devices)
+    return Evidence(
+        ("building",), np.zeros(n, np.int64), np.full(n, 20_514), np.full(n, hour), np.array(devices),
+        np.array(devices, np.float64), np.array(people, np.float64), np.ones(n), ("",), np.full(n, half_width),
+    )  # fmt: skip
+
+
+def test_three_counts_make_a_provisional_model_of_one_factor_for_two_weeks() -> None:
+    """60 people at 120 devices: half a person a device; 2026-03-02 is day 20,514."""
+    subject = replace(SUBJECT, working_hours=frozenset({8, 10}))
+    model = provisional(subject, {"building": few([30, 40, 50], [14, 22, 24])}).model
+    assert model.provisional is not None
+    assert model.provisional.model_dump() == {"counts": 3, "days": 1, "until": date(2026, 3, 16), "factor": 2500}
+    assert model.estimate("building", 40, 9) == (20, 6, 52)
+    assert [model.unknown("building", devices, 9, 1.0) for devices in (100, 101)] == [None, "range"]
+    assert [model.unknown("building", 40, hour, 1.0) for hour in (8, 9, 10, 11)] == [None, None, None, "hour"]
+    assert model.unknown("building", 40, 9, 0.9) == "coverage"
+
+
+def test_noise_widens_a_provisional_band_and_too_much_of_it_is_refused() -> None:
+    plain, wide = (
+        provisional(SUBJECT, {"building": few([40] * 3, [20] * 3, half_width=width)}).model for width in (0.0, 10.0)
+    )
+    assert (plain.provisional, wide.provisional) != (None, None)
+    assert wide.estimate("building", 40, 9) == (20, 0, 70)  # times 3.125, and 2 + 5 people
+    with pytest.raises(DataError, match="must have a 95 % band of at most ±50% of them"):
+        provisional(SUBJECT, {"building": few([40] * 3, [20] * 3, half_width=21.0)})
+    with pytest.raises(DataError, match="of at most ±50% of them"):
+        provisional(SUBJECT, {"building": few([40] * 3, [20] * 3, half_width=np.inf)})
+
+
+def test_paid_counts_widen_a_provisional_band_and_few_people_are_refused() -> None:
+    paid = replace(SUBJECT, truth=Truth(public=False, epsilon="1"))
+    found = provisional(paid, {"building": few([40] * 3, [20] * 3)}).model.provisional
+    assert found is not None
+    assert found.factor == round(2500 * (1 + 1.96 * std(Fraction(1)) * 3**0.5 / 60))
+    with pytest.raises(DataError, match="paid counts must have a 95 % band of at most ±50% of their sum"):
+        provisional(paid, {"building": few([4] * 3, [2] * 3)})
+
+
+def test_two_counts_are_too_few_for_a_provisional_model() -> None:
+    with pytest.raises(DataError, match="building: must have at least 3 windows with people"):
+        provisional(SUBJECT, {"building": few([30, 40, 50], [14, 22, 0])})
 
 
 # --- released history -----------------------------------------------------------------------------------

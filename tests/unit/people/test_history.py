@@ -111,12 +111,13 @@ def test_rows_have_noise_only_where_it_is_that_of_a_count(of: Subscription, tmp_
     )  # fmt: skip
     found = from_file(path, of, NODES)
     assert found.windows == {
-        "zone:a": {EIGHT: Released(5, 0.75, Noise("gaussian", 1.0))}, "zone:b": {EIGHT: Released(6, 1.0, None)},
+        "zone:a": {EIGHT: Released(5, 0.75, Noise("gaussian", 1.0), 1.96)},
+        "zone:b": {EIGHT: Released(6, 1.0, None, 4.0)},
     }  # fmt: skip
     assert found.left_out == 3, "a denied window is no bad row"
     assert found.laboratory, "rows do not say whether they are"
     short = from_file(rows(tmp_path, "2026-03-02T08:00,zone:a,2", head="end,node,value"), of, NODES)
-    assert short.windows["zone:a"] == {EIGHT: Released(2, 1.0, None)}, "a time without a zone is the site's"
+    assert short.windows["zone:a"] == {EIGHT: Released(2, 1.0, None, 0.0)}, "a time without a zone is the site's"
 
 
 def test_a_file_without_a_good_row_is_refused(of: Subscription, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.policy.people import Band, PeopleModel, read_model
 from stream.release.validation import load_policy
-from tests.support.people_models import CURVE, HALLS, LEVEL, model_of, small_policy, with_people
+from tests.support.people_models import CURVE, HALLS, LEVEL, model_of, provisional_model, small_policy, with_people
 from tests.support.small_building import policy_text
 
 
@@ -23,6 +24,29 @@ def test_people_are_interpolated_between_knots_and_never_negative() -> None:
 def test_the_band_is_q_deviations_of_which_a_is_constant_and_b_grows_with_devices() -> None:
     """q = 2, a = 1, b = 0.1: at 40 devices 20 people, deviation sqrt(1 + 16), band 20 ± 8.25, rounded outwards."""
     assert model_of(small_policy()).estimate("zone:a", 40, 12) == Band(20, 11, 29)
+
+
+def test_a_provisional_band_reaches_from_a_part_of_the_estimate_to_a_multiple_and_two_people_further() -> None:
+    """20 devices are 10 people, 10 / 2.5 - 2 to 2.5 x 10 + 2; no model of enough days widens by a factor."""
+    model = provisional_model(small_policy())
+    assert model.estimate("zone:a", 20, 12) == Band(10, 2, 27)
+    assert (model.band, model_of(small_policy()).band) == (0.0, 0.9)
+
+
+def test_a_provisional_model_has_expired_after_its_last_day_and_any_other_never() -> None:
+    model = provisional_model(small_policy())
+    assert [model.has_expired(date(2026, 3, day)) for day in (2, 15, 16)] == [False, False, True]
+    assert not model_of(small_policy()).has_expired(date(2126, 1, 1))
+
+
+def test_a_model_that_is_not_provisional_has_the_file_it_had() -> None:
+    """Policies name it by its digest, which a field that says nothing must not change."""
+    assert b"provisional" not in model_of(small_policy()).to_bytes()
+    model = provisional_model(small_policy())
+    assert read_model(model.to_bytes().decode()) == model
+    assert model.provisional is not None
+    later = model.model_copy(update={"provisional": model.provisional.model_copy(update={"until": date(2027, 1, 1)})})
+    assert later.digest != model.digest
 
 
 def test_an_hour_has_its_factor() -> None:

@@ -21,7 +21,7 @@ from connectors.sinks.prometheus import LatestReleases
 from connectors.storage.kafka.topics import topic_names
 from connectors.subscribe.nodes import NodeValue, counted_in, node_values
 from stream.policy.people import Truth
-from stream.schemas import PeopleRecord, private_topic
+from stream.schemas import CountRecord, PeopleRecord, private_topic
 from tacet import frame, typed
 from tests.support.people_models import model_of, small_policy, with_people
 from tests.support.released_store import count, give
@@ -68,6 +68,21 @@ def test_a_frame_has_people_beside_devices(tmp_path: Path) -> None:
     rows = table[table.release == "occupancy-people"]
     assert rows[["value", "low", "high", "kind"]].iloc[0].tolist() == [7, 4, 11, "people"]
     assert rows.reason.fillna("").tolist() == ["", "hour"]
+
+
+def test_a_record_of_logins_is_one_of_counts_to_every_reader(tmp_path: Path) -> None:
+    """A site that counts logins names them in the field that says people elsewhere."""
+    logins = count(1, {"a": 12}, half_width=3) | {"counted": "logins"}
+    read = typed(logins)
+    assert isinstance(read, CountRecord)
+    assert read.counted == "logins"
+    table = frame(store=give(tmp_path, [logins]), audience="public")
+    assert table[["value", "low", "high", "kind"]].iloc[0].tolist() == [12, 9, 15, "posterior"]
+    assert json.loads(messages("t", logins, {})["t/dbh/zone/a/occupancy"])["counted"] == "logins"
+    latest = LatestReleases()
+    latest.update(logins)
+    found = {sample.name for family in latest.collect() for sample in family.samples if "node" in sample.labels}
+    assert found == {"tacet_occupancy", "tacet_occupancy_low", "tacet_occupancy_high"}
 
 
 def test_mqtt_and_home_assistant_say_that_people_are_counted() -> None:

@@ -18,7 +18,7 @@ from stream.release.people import FeedState, PeopleStream
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, PeopleRecord, parse_time, private_topic, rfc3339
-from tests.support.people_models import CURVE, HALLS, LEVEL, model_of, small_policy, with_people
+from tests.support.people_models import CURVE, HALLS, LEVEL, model_of, provisional_model, small_policy, with_people
 from tests.support.small_building import SITE
 
 TICK = 15 * MINUTE
@@ -157,6 +157,22 @@ def test_hours_are_those_of_the_site() -> None:
     stream = stream_of(levels={"zone": LEVEL | {"hours": {"12": 1000}}})
     assert people_at(stream, given({"a": 10}, NOON))["released"]
     assert people_at(stream, given({"a": 10}, NOON - HOUR))["reason"] == "hour"
+
+
+def test_a_provisional_model_says_so_and_promises_no_share_until_it_expires() -> None:
+    policy = small_policy()
+    stream = PeopleStream(with_people(provisional_model(policy)).people[0], "America/Los_Angeles", TICK)
+    people = people_at(stream, given({"a": 20}, NOON))
+    assert (people["provisional"], people["band"], people["values"], people["low"], people["high"]) == (
+        True, 0, {"a": 10}, {"a": 2}, {"a": 27},
+    )  # fmt: skip
+    PeopleRecord.model_validate(people)
+    last = NOON + 13 * DAY
+    assert people_at(stream, given({"a": 20}, last))["released"]
+    after = people_at(stream, given({"a": 20}, last + DAY))
+    assert (after["released"], after["reason"], after["unknown"]) == (False, "expired", {"zone:a": "expired"})
+    full, _ = counts_of(1)
+    assert "provisional" not in records(full)[0]
 
 
 def run(stream: PeopleStream, per_day: list[int]) -> list[str | None]:

@@ -18,6 +18,7 @@ from connectors.sources.polls.schedule import PollGrid
 from connectors.sources.polls.service import PollService
 from connectors.sources.polls.snmp_walk import NO_ANSWER, TOO_LONG, PollError, Table
 from stream.records import MINUTE, SECOND, Micros
+from stream.schemas import rfc3339
 from tests.support.virtual_loop import run_virtually
 
 HERE = bytes.fromhex("020000000001")
@@ -170,16 +171,25 @@ def test_failures_make_polls_rarer_until_one_is_complete() -> None:
     assert failing.reads[0] < 300 / 5 / 4
     healed = play(lambda number: (1.0, PollError(NO_ANSWER) if number < 3 else [device(1)]), minutes=300)
     assert healed.outcomes[0]["complete"] > 40
-    assert [line["event"] for line in healed.lines] == ["poll_failed"] * 3 + ["poll_complete_again"]
+    events = [line["event"] for line in healed.lines]
+    assert events == ["poll_planned", *["poll_failed"] * 3, "poll_complete_again"]
+
+
+def test_while_all_is_well_a_source_has_a_line_at_the_start_and_at_its_first_table() -> None:
+    played = play(steady(1, 2), minutes=300)
+    planned, complete = played.lines
+    first = rfc3339(played.taken[0].at)
+    assert planned["event"] == "poll_planned"
+    assert planned["reason"] == f"the first table comes at {first}, then one every 5min"
+    assert (complete["event"], complete["site"], complete["address"]) == ("poll_complete", "dbh", SOURCE)
 
 
 def test_a_table_beyond_any_real_site_closes_its_source_loudly_and_no_other() -> None:
     played = play(lambda _: (1.0, PollError(TOO_LONG)), steady(1), minutes=120)
     assert played.reads[0] == 1
     assert played.outcomes[1] == {"complete": played.reads[1] - 1}
-    assert [(line["event"], line["log_level"], line["address"]) for line in played.lines] == [
-        ("poll_closed", "error", SOURCE)
-    ]
+    assert [line["address"] for line in played.lines if line["event"] == "poll_closed"] == [SOURCE]
+    assert [line["event"] for line in played.lines if line["log_level"] == "error"] == ["poll_closed"]
 
 
 def test_a_leave_that_the_ingest_did_not_take_is_passed_on_again() -> None:
@@ -215,5 +225,11 @@ def test_coverage_of_a_cloud_follows_from_a_request_of_fixed_size_and_never_from
 
 
 def test_no_line_of_the_log_tells_a_device_or_a_number() -> None:
-    played = play(lambda number: (1.0, PollError(NO_ANSWER) if number % 2 else [device(1)]))
-    assert {name for line in played.lines for name in line} == {"event", "log_level", "site", "address", "reason"}
+    """Tables of one and of a hundred rows, some of which fail, leave the same lines."""
+
+    def lines(rows: int) -> list[Any]:
+        table = [device(number) for number in range(rows)]
+        return play(lambda number: (1.0, PollError(NO_ANSWER) if number % 2 else table)).lines
+
+    assert lines(1) == lines(100)
+    assert {name for line in lines(1) for name in line} == {"event", "log_level", "site", "address", "reason"}

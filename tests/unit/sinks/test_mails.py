@@ -82,6 +82,15 @@ async def test_a_crossing_is_mailed_once_with_its_band() -> None:
     assert message["Auto-Submitted"] == "auto-generated"
 
 
+async def test_a_crossing_of_logins_names_them_and_has_the_band_of_counts() -> None:
+    ground = Ground()
+    for number, value in enumerate((20, 60), 1):
+        ground.clock.now = NOON + 5 * number * MINUTE
+        await ground.sink.deliver(count(number, {"2011": value}) | {"counted": "logins and devices"})
+    assert ground.subjects == ["Reading room: above 50 logins and devices"]
+    assert "60, 57 to 63 (95 % band)" in ground.sent[0].get_content()
+
+
 async def test_the_next_episode_is_another_mail() -> None:
     ground = Ground()
     await ground.give(20, 60, 51, 60, 20, 60)

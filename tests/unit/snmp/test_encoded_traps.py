@@ -8,8 +8,10 @@ import socket
 import pytest
 
 from connectors.sources.ingest.sighting import Kind
+from connectors.sources.snmp.ber import OBJECT_IDENTIFIER, encode_oid, tlv
 from connectors.sources.snmp.sender import (
     Association,
+    _v1_head,
     encode_associate,
     encode_cold_start,
     encode_disassociate,
@@ -41,6 +43,13 @@ def test_every_kind_is_read_back_in_both_versions(version: int) -> None:
         assert (each.client, each.access_point, each.uptime) == (CLIENT, RADIO, 7)
     assert {each.version for each in (seen, left, alive, cold)} == {version}
     assert not alive.client
+
+
+def test_version_1_has_the_enterprise_and_the_numbers_of_rfc_3584() -> None:
+    generic_0 = bytes.fromhex("020100020100")
+    assert generic_0 in encode_cold_start(community=b"c", version=1)
+    enterprise = tlv(OBJECT_IDENTIFIER, encode_oid("1.3.6.1.4.1.9.9.599"))
+    assert _v1_head("1.3.6.1.4.1.9.9.599.0.4") == enterprise + bytes.fromhex("400400000000020106020104")
 
 
 def test_an_inform_wants_an_answer_and_a_trap_none() -> None:

@@ -96,7 +96,7 @@ function drawn(place, context, state) {
     const rows = new Map(latest.all.filter((row) => row.release === counts.of(row.node)?.release).map((row) => [row.node, row]));
     latest.rows = rows;
     for (const heat of heats) colour(rows, heat.base, latest.all.filter((row) => row.release === heat.release));
-    for (const estimate of estimates) count(rows, estimate.base, latest.all.filter((row) => row.release === estimate.release));
+    for (const estimate of estimates) count(rows, estimate, latest.all.filter((row) => row.release === estimate.release));
     const by = (state.by === "heat" && !heats.length ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     cards.now.paint(rows.get("building"), latest.feed, site, rows.values());
     cards.feed.paint(latest.feed, rows.get("building"), site, latest.outage);
@@ -151,12 +151,12 @@ function colour(rows, base, heat) {
 }
 
 /** Set the estimates of people of a release's places for their window; a place without one for this window has null. */
-function count(rows, base, people) {
+function count(rows, { base, provisional }, people) {
   const found = new Map(people.map((row) => [row.node, row]));
   for (const row of rows.values()) {
     if (row.release !== base) continue;
     const estimate = found.get(row.node);
-    row.people = estimate?.end === row.end && estimate.value !== null ? estimate : null;
+    row.people = estimate?.end === row.end && estimate.value !== null ? { ...estimate, provisional } : null;
   }
 }
 
