@@ -75,8 +75,11 @@ FEWEST_COUNTS = 3
 """Fewest windows of a node with people, from which a provisional model follows."""
 FACTOR, PEOPLE = 2.5, 2.0
 """How wide the band of a provisional model is, and how much wider in people, without noise."""
-NOISIEST = 0.5
-"""Largest 95 % half-width of noise, as a share of what it is in, of the counts behind a provisional model."""
+NOISIEST = 0.25
+"""Largest 95 % half-width of noise, as a share of what it is in, of the counts behind a provisional model.
+
+With a third, the band would reach down to nobody at every count: 1 / (2.5 x 1.33) < 0.33.
+"""
 BEYOND = 2
 """A provisional model knows up to so many times the largest released value with a count of people."""
 DAYS_HELD = 14

@@ -317,9 +317,9 @@ def test_noise_widens_a_provisional_band_and_too_much_of_it_is_refused() -> None
     )
     assert (plain.provisional, wide.provisional) != (None, None)
     assert wide.estimate("building", 40, 9) == (20, 0, 70)  # times 3.125, and 2 + 5 people
-    with pytest.raises(DataError, match="must have a 95 % band of at most ±50% of them"):
-        provisional(SUBJECT, {"building": few([40] * 3, [20] * 3, half_width=21.0)})
-    with pytest.raises(DataError, match="of at most ±50% of them"):
+    with pytest.raises(DataError, match="must have a 95 % band of at most ±25% of them"):
+        provisional(SUBJECT, {"building": few([40] * 3, [20] * 3, half_width=10.5)})
+    with pytest.raises(DataError, match="of at most ±25% of them"):
         provisional(SUBJECT, {"building": few([40] * 3, [20] * 3, half_width=np.inf)})
 
 
@@ -328,7 +328,7 @@ def test_paid_counts_widen_a_provisional_band_and_few_people_are_refused() -> No
     found = provisional(paid, {"building": few([40] * 3, [20] * 3)}).model.provisional
     assert found is not None
     assert found.factor == round(2500 * (1 + 1.96 * std(Fraction(1)) * 3**0.5 / 60))
-    with pytest.raises(DataError, match="paid counts must have a 95 % band of at most ±50% of their sum"):
+    with pytest.raises(DataError, match="paid counts must have a 95 % band of at most ±25% of their sum"):
         provisional(paid, {"building": few([4] * 3, [2] * 3)})
 
 
