@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.admin import ApiVersionResponse_v0
 from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v1
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.types import TP
 
 from connectors.cli import options
 from connectors.storage.kafka import client, topics
@@ -272,6 +273,17 @@ async def test_the_workers_consumer_goes_by_it_and_is_answered_at_once(monkeypat
     assert made is consumer
     assert type(made._client) is AnsweringClient
     assert made._fetch_max_wait_ms == FETCH_WAIT_MS
+
+
+async def test_no_group_offset_is_committed_when_every_partition_was_taken_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rebalance may come between the decision to commit and the commit; aiokafka refuses an empty one."""
+    consumer = AIOKafkaConsumer("observations", group_id="workers")
+    thread: Any = object.__new__(StrictThread)
+    monkeypatch.setattr(StrictThread, "assignment", lambda _: set())
+    monkeypatch.setattr(StrictThread, "_ensure_consumer", lambda _: consumer)
+    assert await StrictThread._commit(thread, {TP("observations", 0): 7})
 
 
 def test_every_wait_is_a_part_of_the_one_session_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
