@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.simulation.checker import Topics, problems
+from tests.simulation.checker import Life, Topics, misindexed, misread, problems
 
 TOPICS = Topics("audit", "account", "quarantine", ("private",))
 
@@ -103,3 +103,54 @@ def _charge_aborted(logs: Logs) -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_named(change: Callable[[Logs], None], said: set[str]) -> None:
     assert found(change) == said
+
+
+PRIVATE = [[Stored(at, json.dumps({"release_id": f"site/{at}", "site": "site"}).encode()) for at in range(4)]]
+GIVEN = [record.value.decode() for record in PRIVATE[0] if record.value is not None]
+
+
+@pytest.mark.parametrize(
+    ("lives", "said"),
+    [
+        ([Life(GIVEN[:3], saved=2), Life(GIVEN[2:])], []),
+        ([Life(GIVEN[:3], saved=2), Life(GIVEN[3:])], ["although 1 before it did not", "ends after 2 of 4"]),
+        ([Life(GIVEN[:3], saved=2), Life(GIVEN[1:])], ["twice"]),
+        ([Life([GIVEN[0], *GIVEN])], ["twice"]),
+        ([Life(GIVEN[:3])], ["ends after 3 of 4"]),
+        ([Life([*GIVEN, GIVEN[0].replace("site/0", "site/9")])], ["not in the log"]),
+        ([Life([*GIVEN, GIVEN[3].replace("}", ', "v": 1}')])], ["with other bytes"]),
+    ],
+    ids=["goes on", "misses", "repeats what was saved", "repeats", "stops", "foreign", "bytes"],
+)
+def test_what_a_subscriber_misses_or_repeats_is_named(lives: list[Life], said: list[str]) -> None:
+    found = list(misread(lives, PRIVATE, resumes=True))
+    assert len(found) == len(said)
+    assert all(words in problem for words, problem in zip(said, found, strict=True))
+
+
+def test_a_subscriber_without_a_cursor_gets_everything_with_each_start() -> None:
+    assert list(misread([Life(GIVEN[:2], saved=2), Life(GIVEN)], PRIVATE, resumes=False)) == []
+    assert len(list(misread([Life(GIVEN[:2], saved=2), Life(GIVEN[2:])], PRIVATE, resumes=False))) == 3
+
+
+INDEXED = [json.dumps({"release_id": name, "released": True, "values": {"hall": 3}}).encode() for name in "ab"]
+ROWS = [("a", INDEXED[0], {"hall": 3}), ("b", INDEXED[1], {"hall": 3})]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (ROWS, []),
+        (ROWS[:1], ["lacks, 1 times"]),
+        ([*ROWS, ROWS[0]], ["1 times too often"]),
+        ([("b", INDEXED[0], {"hall": 3}), ROWS[1]], ["a as b"]),
+        ([("a", INDEXED[0], {"hall": 4}), ROWS[1]], ["the values of a"]),
+    ],
+    ids=["as it should be", "lacks", "twice", "name", "values"],
+)
+def test_what_an_index_lacks_or_has_otherwise_is_named(
+    rows: list[tuple[str, bytes, dict[str, int]]], said: list[str]
+) -> None:
+    found = list(misindexed(rows, [[[Stored(at, value) for at, value in enumerate(INDEXED)]]]))
+    assert len(found) == len(said)
+    assert all(words in problem for words, problem in zip(said, found, strict=True))
