@@ -238,7 +238,7 @@ def test_mechanisms_that_hold_budget_over_release_nothing_late(recording: Any, t
     before = entries(tmp_path / "s")
     for n in range(6):
         backfill(day, tmp_path / "s", key, first=FIRST + n * TICK, last=FIRST + n * TICK)
-        with pytest.raises(UsageError, match="not of sample or ba or sparse-vector, got occ"):
+        with pytest.raises(UsageError, match="other mechanisms than sample or ba or sparse-vector, got occ"):
             backfill(day, tmp_path / "s", key, attempt=2, names=["occ"], first=NOON + n * TICK, last=NOON + n * TICK)
     assert entries(tmp_path / "s") == before
 
