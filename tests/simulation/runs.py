@@ -423,7 +423,7 @@ class WireRun(_Run):
         return next((reason for _, found, reason in said if found), "")
 
     def _complete(self) -> bool:
-        waiting = [name for name in ("ingest", *WORKERS) if self._waits_for_operator(name)]
+        waiting = [name for name in ("ingest", *WORKERS) if name in self.processes and self._waits_for_operator(name)]
         if self._is_operators and ("ingest" in waiting or set(WORKERS) <= set(waiting)):
             return not self._unread()
         return super()._complete() and not self._retiring and self._key_day_is_over() and not self._unread()
@@ -432,9 +432,13 @@ class WireRun(_Run):
         """Return whether the day before this one has no key any more; files of keys are read as JSON."""
         if self._retiring:
             return False
-        stored = [json.loads(self._key_of(name).read_bytes()) for name in WORKERS]
+        stored = [json.loads(path.read_bytes()) for path in self._key_files()]
         days = [each[name]["day"] for each in stored for name in ("noise", "data")]
         return self._is_operators or min(days) > occupancy.BEGIN // DAY
+
+    def _key_files(self) -> list[Path]:
+        """Return the key files of all workers."""
+        return [self._key_of(name) for name in WORKERS]
 
     def _unread(self) -> list[str]:
         """Return which readers have not got every visible record."""

@@ -50,6 +50,9 @@ class Scenario(WireRun):
         process.start(lambda: occupancy.worker(self.cluster.bootstrap, self.key, open_timeout=open_timeout, hold=hold))
         return process
 
+    def _key_files(self) -> list[Path]:
+        return [self.key]
+
     def until(self, there: Callable[[], bool], seconds: float = 300.0) -> None:
         """Let time pass until something is there."""
         assert self.world.run(there, seconds), "\n".join(self.world.trace.lines[-40:])

@@ -115,7 +115,7 @@ def test_heads_are_read_and_follow_those_that_were_read(topic: HeadsTopic, produ
 
 
 def test_a_head_that_another_signer_has_added_meanwhile_is_not_followed(topic: HeadsTopic, producer: Producer) -> None:
-    with pytest.raises(TacetError, match="another has signed meanwhile"):
+    with pytest.raises(TacetError, match="another signer has signed in the meantime"):
         topic.add(0, [HEAD])
     assert producer.sent == []
     assert producer.closed
@@ -296,7 +296,7 @@ def test_entries_of_no_committed_transaction_are_told_apart(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("snapshot", "written", "error", "rule"),
     [
-        (b"state", [entry(0), entry(0, epsilon="2")], AuditError, "entry 0 must be there once"),
+        (b"state", [entry(0), entry(0, epsilon="2")], AuditError, "entry 0 must appear once"),
         (None, [entry(0)], UsageError, "must have the state that its ledger entries belong to"),
         (b"state", LossError("gone"), UsageError, "put the topic back from a mirror first"),
     ],
