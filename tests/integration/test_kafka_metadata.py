@@ -57,12 +57,13 @@ def test_a_worker_publishes_its_policys_sites_when_it_starts_on_a_cluster_that_t
     key_files.create(tmp_path / "key", laboratory=True)
     common: list[str | Path] = ["--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml"]
     tacet("topics", "create", *common)
+    expected = site_metadata(load_policy(POLICY))
     worker = subprocess.Popen(command(["worker", *common, "--key-file", tmp_path / "key"]))
     try:
         until = time.monotonic() + PATIENCE
-        while not (found := asyncio.run(read_metadata(kafka=kafka.bootstrap))) and time.monotonic() < until:
+        while (found := asyncio.run(read_metadata(kafka=kafka.bootstrap))) != expected and time.monotonic() < until:
             time.sleep(0.5)
     finally:
         worker.terminate()
         worker.wait(timeout=PATIENCE)
-    assert found == site_metadata(load_policy(POLICY))
+    assert found == expected

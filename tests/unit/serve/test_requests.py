@@ -39,12 +39,17 @@ def request(made: Any = None, query: str = "", headers: dict[str, str] | None = 
     return Request(scope, receive)
 
 
+def asked(query: str) -> Request:
+    """Return a request that anyone may make."""
+    return request(service(audience_role("public")), query=query)
+
+
 def refusal(error: pytest.ExceptionInfo[RefusalError]) -> tuple[int, str]:
     return error.value.status, error.value.what
 
 
 def test_parameters_have_defaults_and_names_of_their_own() -> None:
-    query = parsed(request(query="audience=public&site=east&from=2018-01-01T00:00:00Z"), OfRecords)
+    query = parsed(asked("audience=public&site=east&from=2018-01-01T00:00:00Z"), OfRecords)
     assert (query.start, query.end, query.granularity, query.format, query.limit) == (
         "2018-01-01T00:00:00Z", None, "5min", "json", 10_000,
     )  # fmt: skip
@@ -64,14 +69,14 @@ def test_parameters_have_defaults_and_names_of_their_own() -> None:
 )
 def test_parameters_that_break_a_rule_are_refused_by_name(query: str, status: int, what: str) -> None:
     with pytest.raises(RefusalError) as error:
-        parsed(request(query=query), OfRecords)
+        parsed(asked(query), OfRecords)
     assert refusal(error) == (status, what)
 
 
 @pytest.mark.parametrize("day", ["2018-02-30", "2018-2-3", "today", "2018-13-01"])
 def test_a_day_must_exist(day: str) -> None:
     with pytest.raises(RefusalError) as error:
-        parsed(request(query=f"audience=a&site=b&from={day}"), OfDays)
+        parsed(asked(f"audience=a&site=b&from={day}"), OfDays)
     assert refusal(error) == (422, "from")
 
 
@@ -79,7 +84,7 @@ def test_the_rule_of_a_refusal_is_a_sentence_about_the_field() -> None:
     rules = []
     for query in ("audience=a", "audience=a&site=b&x=1"):
         with pytest.raises(RefusalError) as error:
-            parsed(request(query=query), OfRecords)
+            parsed(asked(query), OfRecords)
         rules.append(error.value.rule)
     assert rules == ["must be given", "must not be given: it is unknown"]
 
