@@ -430,11 +430,13 @@ def _level(found: Findings, level: Level, windows: Evidence, history: Mapping[st
     ]  # fmt: skip
     if few:
         found.left_out.append(f"{level}: {len(few)} node(s) have counts of people on fewer than {FEWEST_DAYS} days")
-        windows = windows.where(~np.isin(windows.node, few))
-    lacking = missing_evidence(windows)
+    kept = windows.where(~np.isin(windows.node, few))
+    lacking = missing_evidence(kept)
     if lacking is not None:
-        found.left_out.append(f"{level}: {lacking}")
+        # If no node is left, days are missing to those that there are.
+        found.left_out.append(f"{level}: {lacking if len(kept) else missing_evidence(windows) or lacking}")
         return
+    windows = kept
     by_hour = prefers_hours(windows)
     banded = with_band(windows, by_hour=by_hour)
     found.compared[level] = compared(windows, by_hour=by_hour)

@@ -197,10 +197,8 @@ def test_a_model_is_checked_on_days_that_were_held_back() -> None:
     ("windows", "message"),
     [
         (made_up(1, days=11), "must have at least 12 days on which people were counted, has 11; 1 more are missing"),
-        (
-            made_up(1, days=2),
-            r"1 node\(s\) have counts of people on fewer than 3 days",
-        ),
+        (made_up(1, days=2), r"1 node\(s\) have counts of people on fewer than 3 days"),
+        (made_up(1, days=2), "must have at least 12 days on which people were counted, has 2; 10 more are missing"),
     ],
 )
 def test_too_little_evidence_is_refused_with_its_rule_and_what_is_missing(windows: Evidence, message: str) -> None:
