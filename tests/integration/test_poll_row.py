@@ -11,7 +11,6 @@ Debian: ``apt-get install snmpd``. ``TACET_REQUIRE_SNMPTRAP=1`` makes a missing 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 from collections import Counter
@@ -41,7 +40,7 @@ from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 from tests.integration import client_tables
 from tests.integration.client_tables import CISCO, cisco, write
-from tests.support.net_snmp import HOST, SNMPD, free_udp_port, snmpd
+from tests.support.net_snmp import HOST, free_udp_port, snmpd
 from tests.support.patience import waiting_for
 from tests.support.small_building import SITE, access_point, laboratory, policy_text
 from tests.support.virtual_loop import run_virtually
@@ -65,11 +64,7 @@ Cells = Counter[tuple[str, str]]
 
 
 @pytest.fixture(autouse=True)
-def _needs_snmpd(monkeypatch: pytest.MonkeyPatch) -> None:
-    if SNMPD is None and os.environ.get("TACET_REQUIRE_SNMPTRAP") == "1":
-        pytest.fail("net-snmp's snmpd is required here and missing")
-    if SNMPD is None:
-        pytest.skip("net-snmp's snmpd is not installed (Debian: snmpd)")
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snmp_walk, "PACE", 0.0)
     monkeypatch.setattr(service, "STEP", 60.0)
     for module in (ingest, receiver):

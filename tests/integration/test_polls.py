@@ -39,7 +39,7 @@ from tests.acceptance.command_line import POLICY, command, here
 from tests.integration import client_tables
 from tests.integration.client_tables import CISCO, Cell, cisco, index, write
 from tests.support.day_policies import day_release
-from tests.support.net_snmp import HOST, SNMPD, snmpd
+from tests.support.net_snmp import HOST, snmpd
 from tests.support.patience import PATIENCE, waiting_for
 from tests.support.small_building import ACCESS_POINTS, SITE, SOURCES, policy_text
 
@@ -52,11 +52,7 @@ AUTH, PRIVACY = "auth password", "privacy password"
 
 
 @pytest.fixture(autouse=True)
-def _needs_snmpd(monkeypatch: pytest.MonkeyPatch) -> None:
-    if SNMPD is None and os.environ.get("TACET_REQUIRE_SNMPTRAP") == "1":
-        pytest.fail("net-snmp's snmpd is required here and missing")
-    if SNMPD is None:
-        pytest.skip("net-snmp's snmpd is not installed (Debian: snmpd)")
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snmp_walk, "WAIT", 0.5)
     monkeypatch.setattr(snmp_walk, "PACE", 0.0)
 

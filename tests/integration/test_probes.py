@@ -6,7 +6,6 @@ Debian: ``apt-get install snmpd``. ``TACET_REQUIRE_SNMPTRAP=1`` makes a missing 
 import asyncio
 import datetime as dt
 import hashlib
-import os
 import re
 import socket
 import ssl
@@ -44,7 +43,7 @@ from connectors.sources.snmp.usm.users import Source, Users
 from stream.errors import UsageError
 from stream.records import HOUR, MINUTE, Heartbeat
 from stream.release.validation import Policy, load_policy
-from tests.support.net_snmp import HOST, SNMPD, snmpd
+from tests.support.net_snmp import HOST, snmpd
 from tests.support.patience import until, waiting_for
 from tests.support.receivers import Log
 from tests.support.small_building import SITE, policy_text
@@ -66,10 +65,6 @@ def users(engines: tuple[str, ...] = (ENGINE,), **more: Any) -> Users:
 @asynccontextmanager
 async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES", more: str = "") -> AsyncIterator[int]:
     """net-snmp's agent on loopback; its port."""
-    if SNMPD is None and os.environ.get("TACET_REQUIRE_SNMPTRAP") == "1":
-        pytest.fail("net-snmp's snmpd is required here and missing")
-    if SNMPD is None:
-        pytest.skip("net-snmp's snmpd is not installed (Debian: snmpd)")
     settings = (
         f"rocommunity {COMMUNITY.decode()} {HOST}\n"
         f"exactEngineID 0x{ENGINE}\ncreateUser tacet {tag} {AUTH} {cipher} {PRIVACY}\nrouser tacet priv\n{more}"

@@ -103,11 +103,17 @@ def neighbours(rng: random.Random, day: PrivacyDay, mine: Sequence[Heard]) -> It
         yield "device_day_moved", [word for word in mine if word.time > half or word not in inside]
 
 
+def used_up(known: Policy, unit: str, apart: float, where: str) -> int:
+    """Return what part of the price that is printed for a unit a squared distance uses up, in percent of mu²."""
+    used = apart / shift(known, unit) ** 2
+    assert used <= 1 + 1e-6, f"{where}: {unit} costs {used} of what is printed"
+    return round(100 * used)
+
+
 def attack(name: str, seed: int, worlds: int = WORLDS, *, exact: bool = True) -> Counter[str]:
     """Return the largest share of each unit's price that a neighbour used up, in percent of mu²."""
     rng, (known, terms), most = random.Random(seed), SITES[name], Counter[str]()
     sessions = known.site["dbh"].presence == "sessions"
-    paid = {unit: shift(known, unit) for unit in ("device_day", "device_day_moved", "observation", "observation_moved")}
     for _ in range(worlds):
         day = day_on("04:00", rng.choice(DATES))
         mine, others = walk(rng, day, 0), walk(rng, day, 1)
@@ -119,9 +125,7 @@ def attack(name: str, seed: int, worlds: int = WORLDS, *, exact: bool = True) ->
             if exact:
                 expected = terms.sums([*changed, *others], day, happens)
                 assert {key: other[key] for key in expected} == expected, f"{name} {seed} {unit}"
-            used = squared(known, whole, other, day) / paid[unit] ** 2
-            assert used <= 1 + 1e-6, f"{name} {seed}: {unit} costs {used} of what is printed"
-            most[unit] = max(most[unit], round(100 * used))
+            most[unit] = max(most[unit], used_up(known, unit, squared(known, whole, other, day), f"{name} {seed}"))
     return most
 
 
@@ -242,9 +246,7 @@ def attack_logins(others: str, seed: int, worlds: int = 3) -> Counter[str]:
                 rest.append(one._replace(login=rng.choice((ANNE, BERT, NOBODY)), zone=rng.choice("abcdxy")))
             other = sums(known, rest, day)
             assert of_site(other, day) == terms.sums(rest, day), f"{others} {seed} {unit}"
-            used = squared(known, before, other, day) / shift(known, unit) ** 2
-            assert used <= 1 + 1e-6, f"{others} {seed}: {unit} costs {used} of what is printed"
-            most[unit] = max(most[unit], round(100 * used))
+            most[unit] = max(most[unit], used_up(known, unit, squared(known, before, other, day), f"{others} {seed}"))
     return most
 
 
