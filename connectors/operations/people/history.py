@@ -161,9 +161,9 @@ def _from_rows(path: Path, of: Subscription, nodes: frozenset[str]) -> History:
             try:
                 [end, *_] = instants(fields["end"], of.timezone)
                 coverage = float(fields.get("coverage") or 1)
-                width = float(fields.get("half_width") or 0)
+                width = float(fields.get("half_width", "0") or inf)  # without the column the counts have no noise
                 released = Released(int(fields["value"]), coverage, _noise_of_row(fields), width)
-                if fields["node"] not in nodes:
+                if fields["node"] not in nodes or not width >= 0:
                     raise ValueError
             except (KeyError, ValueError):
                 tally.note(line, _ROW)

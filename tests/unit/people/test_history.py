@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,17 @@ def test_rows_have_noise_only_where_it_is_that_of_a_count(of: Subscription, tmp_
     assert found.laboratory, "rows do not say whether they are"
     short = from_file(rows(tmp_path, "2026-03-02T08:00,zone:a,2", head="end,node,value"), of, NODES)
     assert short.windows["zone:a"] == {EIGHT: Released(2, 1.0, None, 0.0)}, "a time without a zone is the site's"
+
+
+def test_a_row_whose_band_is_not_stated_has_an_infinite_one_and_no_width_is_below_zero(
+    of: Subscription, tmp_path: Path
+) -> None:
+    end = rfc3339(EIGHT)
+    path = rows(tmp_path, f"{end},zone:a,5,,noise,", f"{end},zone:b,6,nan,noise,", f"{end},zone:b,6,-1,noise,")
+    found = from_file(path, of, NODES)
+    assert found.windows == {"zone:a": {EIGHT: Released(5, 1.0, None)}}
+    assert found.windows["zone:a"][EIGHT].half_width == inf
+    assert found.left_out == 2
 
 
 def test_a_file_without_a_good_row_is_refused(of: Subscription, tmp_path: Path) -> None:
