@@ -412,7 +412,9 @@ async def test_a_cursor_of_a_topic_that_was_made_anew_and_has_grown_past_it_is_r
     assert await read(kafka=kafka.bootstrap, audience=prefix, cursor=cursor) == [out.id for out in old]
     cursor.save()
     await made_anew(kafka, old[0].topic, new)
-    with pytest.raises(UsageError, match=rf"must fit topic {old[0].topic}, which no longer has .* Remove the file"):
+    with pytest.raises(
+        UsageError, match=rf"must fit topic {old[0].topic}, which no longer contains .* Delete the file"
+    ):
         await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
     (tmp_path / "cursor").unlink()
     again = await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
@@ -434,7 +436,7 @@ async def test_records_that_were_deleted_before_a_subscriber_came_back_are_misse
         async with administrator(kafka.bootstrap) as admin:
             await admin.delete_records({place: RecordsToDelete(before_offset=kept)})
         if refused:
-            with pytest.raises(UsageError, match="begins at 27: 7 offsets were deleted before they were given"):
+            with pytest.raises(UsageError, match="begins at 27: 7 offsets were deleted before they were delivered"):
                 await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
         else:
             wanted = [out.id for out in outputs[20:]]

@@ -42,7 +42,7 @@ def test_an_earlier_day_than_the_oldest_is_encrypted_under_the_oldest() -> None:
 
 
 def test_a_forged_day_costs_no_more_than_the_steps_to_the_last_one() -> None:
-    with pytest.raises(DataError, match="must say under which day's key"):
+    with pytest.raises(DataError, match="must name the day of its key"):
         DataKeys(0, bytes(32)).open(b"\xff" * 12, bytes(12), b"", b"")
     assert DataKeys(104_000, bytes(32)).lock(1 << 60).key_id == DataKeys(104_000, bytes(32)).lock(104_249).key_id
 

@@ -135,7 +135,7 @@ def test_replaying_needs_a_laboratory_key(production: Path) -> None:
 
 
 def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path: Path, production: Path) -> None:
-    with pytest.raises(KeyFileError, match="must know its first day before it is copied"):
+    with pytest.raises(KeyFileError, match="must have a first day before a part of it is exported"):
         key_files.export(production, "worker", tmp_path / "worker")
     key_files.FileKeys(production).noise_key(20_000)
     key_files.export(production, "worker", tmp_path / "worker")
@@ -227,5 +227,5 @@ def test_a_retired_key_file_holds_no_key_and_says_for_ever_which_ledger_goes_on(
     assert stat.S_IMODE(production.stat().st_mode) == 0o600
     key_files.retire(production, "l3")
     assert key_files.follower(production) == "l2", "done again it changes nothing"
-    with pytest.raises(KeyFileError, match="was retired, its keys are destroyed; ledger l2 goes on"):
+    with pytest.raises(KeyFileError, match="was retired and its keys are destroyed; use the key of ledger l2"):
         key_files.FileKeys(production)

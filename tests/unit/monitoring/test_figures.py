@@ -89,5 +89,5 @@ def test_traffic_has_no_label_of_a_place(metric: object) -> None:
 )  # fmt: skip
 def test_what_the_catalogue_does_not_have_of_a_verb_is_refused(verb: str, name: str, labels: tuple[str, ...]) -> None:
     figures = MetricValues(verb, lambda: NOW)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=f"{name}: 'tacet {verb}' does not show it"):
+    with pytest.raises(ValueError, match=f"{name}: 'tacet {verb}' does not export it"):
         (figures.add if name.endswith("_total") else figures.set)(name, 1, *labels)

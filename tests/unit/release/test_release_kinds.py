@@ -312,11 +312,11 @@ GAUSSIAN = 'mechanism = "laplace"\nnoise = "gaussian"\nepsilon = { a = "1" }\n'
         (LEVELS_ALONE, "levels must include 'zone', of whose values the others are sums without shares, got floor"),
         (BUILDING + QUERY, "queries must go with levels that include 'zone'"),
         (BUILDING.replace("laplace", "filter") + PRUNE, "prune must not go with filter"),
-        ('mechanism = "laplace"\nlevels = []\nepsilon = { a = "1" }\n', "must hold at least one of zone, floor"),
+        ('mechanism = "laplace"\nlevels = []\nepsilon = { a = "1" }\n', "must contain at least one of zone, floor"),
         (GAUSSIAN, "noise = 'gaussian' must go with unit = 'device_day', whose price decides"),
         (SHARES + 'prune = { share = "0.1", below = 5 }\n', "prune must have one audience, got 2"),
         (STATES.replace('"201"', '"999"'), "states.all must consist of zones of the release, got '999'"),
-        (QUERIES.replace("threshold = 50", "threshold = 0"), "jump must look at 2 windows or more"),
+        (QUERIES.replace("threshold = 50", "threshold = 0"), "jump must compare at least 2 windows"),
         (QUERIES.replace('name = "sum"', 'name = "r"'), "release and query names must be unique, got r twice"),
     ],
 )
