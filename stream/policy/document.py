@@ -346,7 +346,7 @@ def _check_largest(release: CountRelease, what: str, most: int) -> None:
     """Raise ValueError if a count may exceed the largest count of the mechanism."""
     limit = release.declared.largest_count
     if limit is not None and most > limit:
-        rule = f"must have room for at most {limit} devices with {release.mechanism}"
+        rule = f"must count at most {limit} devices with {release.mechanism}"
         msg = f"release '{release.name}': {what} {rule}, got {most}"
         raise ValueError(msg)
 

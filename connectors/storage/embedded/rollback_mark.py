@@ -144,7 +144,7 @@ class MarkFile:
         if self._lock is not None and not self._lock.is_intact():
             raise _stopped(self._path.with_name(self._path.name + ".lock"), "was deleted or replaced")
         if marks.get(self._store) != self._marks:
-            raise _stopped(self._path, "was changed" if self._store in marks else "is gone")
+            raise _stopped(self._path, "was changed" if self._store in marks else "was deleted")
 
     def advance(self, chains: Chains) -> None:
         """Move forward the sites whose hash chains have grown; the file is written only if one has.

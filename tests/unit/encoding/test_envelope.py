@@ -98,14 +98,14 @@ def test_no_bit_can_be_changed_and_nothing_cut_off_or_added() -> None:
     for end in range(len(MAGIC) + 1, len(data)):
         with pytest.raises((DataError, KeyFileError)):
             unseal(Kind.OBSERVATIONS, data[:end], VAULT)
-    with pytest.raises(DataError, match="damaged, or was moved"):
+    with pytest.raises(DataError, match="damaged, or was copied"):
         unseal(Kind.OBSERVATIONS, data + b"\0", VAULT)
 
 
 def test_content_that_is_moved_under_another_clear_part_does_not_open() -> None:
     mine, other = (seal(Kind.SITE, b"people", clear=clear, lock=VAULT.lock(20_000)) for clear in (b"one", b"two"))
     place = mine.index(b"one") + 3
-    with pytest.raises(DataError, match="damaged, or was moved"):
+    with pytest.raises(DataError, match="damaged, or was copied"):
         unseal(Kind.SITE, other[:place] + mine[place:], VAULT)
 
 

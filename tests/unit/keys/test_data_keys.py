@@ -122,7 +122,7 @@ def test_a_file_without_a_data_key_is_refused(production: Path) -> None:
     del document["data"]
     production.write_text(json.dumps(document))
     for read in (key_files.FileKeys, key_files.IngestKeys):
-        with pytest.raises(KeyFileError, match="must hold the data key, which this command needs"):
+        with pytest.raises(KeyFileError, match="must contain the data key, which this command needs"):
             read(production)
 
 

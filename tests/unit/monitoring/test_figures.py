@@ -65,7 +65,7 @@ def test_a_metric_is_named_by_the_conventions(metric: object) -> None:
     assert re.fullmatch(r"tacet(_[a-z]+)+", each.name)
     assert each.name.endswith("_total") == (each.kind == "counter")
     assert each.help.endswith(".")
-    assert each.changes.startswith(("Set ", "Updated ", "Steps ", "Grows "))
+    assert each.changes.startswith(("Set ", "Updated ", "Changes ", "Grows "))
     assert each.changes.endswith(".")
     if each.nature is Nature.TIMING:
         assert each.name.endswith("_seconds")

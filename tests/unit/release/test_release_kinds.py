@@ -399,5 +399,5 @@ def test_a_state_larger_than_the_filters_largest_grid_is_refused_with_the_policy
     states = STATES.replace("laplace", "filter")
     policy(states)
     wide = (SITE + states).replace("capacity = 20", "capacity = 20\nmax_count = 600000")
-    with pytest.raises(PolicyError, match=r"release 'r': states\.low must hold at most 1048576 .*, got 1200000"):
+    with pytest.raises(PolicyError, match=r"release 'r': states\.low must count at most 1048576 .*, got 1200000"):
         load_policy(wide, "p.toml")

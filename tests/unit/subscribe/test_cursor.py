@@ -127,7 +127,7 @@ async def test_a_cursor_ahead_of_a_store_that_was_made_anew_is_refused(tmp_path:
     fill(tmp_path / "new", windows(0, 2))
     cursor = Cursor(tmp_path / "cursor")
     await read(tmp_path / "old", cursor=cursor)
-    with pytest.raises(UsageError, match="made anew"):
+    with pytest.raises(UsageError, match="recreated"):
         await read(tmp_path / "new", cursor=cursor)
 
 
