@@ -530,7 +530,7 @@ async def test_a_topic_that_comes_back_without_what_was_given_ends_a_running_sub
         assert (await anext(reading))["release_id"] == more.id
     await create_topics(kafka.bootstrap, {old[1].topic}, partitions=PARTITIONS)
     await put_together(kafka, [count("east", "hourly", prefix, end) for end in WINDOWS[10:40]])
-    with pytest.raises(UsageError, match=f"must fit topic {old[1].topic}, which no longer has"):
+    with pytest.raises(UsageError, match=f"must fit topic {old[1].topic}, which no longer contains"):
         async with waiting_for("a refusal"):
             await to_its_end(reading)
 

@@ -152,7 +152,7 @@ def test_an_exported_part_holds_that_part_alone(tmp_path: Path) -> None:
     assert key_files.pseudonym_key(tmp_path / "ingest") == key_files.pseudonym_key(production)
     with pytest.raises(KeyFileError, match="must contain the audit key"):
         key_files.FileKeys(tmp_path / "ingest")
-    with pytest.raises(KeyFileError, match="must hold the pseudonym key"):
+    with pytest.raises(KeyFileError, match="must contain the pseudonym key"):
         key_files.pseudonym_key(tmp_path / "worker")
     assert stat.S_IMODE((tmp_path / "worker").stat().st_mode) == 0o600
 
