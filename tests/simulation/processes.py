@@ -31,9 +31,10 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from contextvars import Context
+from types import FunctionType
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -565,6 +566,22 @@ def _uses(sources: tuple[Any, ...], modules: int) -> list[tuple[dict[str, Any], 
     ]
 
 
+@functools.lru_cache(maxsize=1)
+def _defaults(sources: tuple[Any, ...], modules: int) -> list[tuple[FunctionType, tuple[Any, ...] | None, Any]]:
+    """Return the functions with a source as a default, such as ``clock=perf_counter``, and their defaults."""
+    del modules
+    wanted = {id(each) for each in sources}
+
+    def values(function: FunctionType) -> Iterable[Any]:
+        return (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+
+    return [
+        (each, each.__defaults__, each.__kwdefaults__)
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType) and any(id(value) in wanted for value in values(each))
+    ]
+
+
 @contextmanager
 def guarded(world: World) -> Iterator[None]:
     """Replace clocks, chance, threads and sockets in every module while a world runs; collect no garbage meanwhile."""
@@ -572,6 +589,11 @@ def guarded(world: World) -> Iterator[None]:
     replaced = _uses(tuple(sources), len(sys.modules))
     for names, attribute, value in replaced:
         names[attribute] = sources[value]
+    simulated = {id(source): other for source, other in sources.items()}
+    with_defaults = _defaults(tuple(sources), len(sys.modules))
+    for function, places, keywords in with_defaults:
+        function.__defaults__ = places and tuple(simulated.get(id(each), each) for each in places)
+        function.__kwdefaults__ = keywords and {name: simulated.get(id(each), each) for name, each in keywords.items()}
     chance, policy = random.getstate(), asyncio.get_event_loop_policy()
 
     def refuse(self: threading.Thread) -> None:
@@ -612,6 +634,8 @@ def guarded(world: World) -> Iterator[None]:
         asyncio.set_event_loop_policy(policy)
         for owner, name, value in former:
             setattr(owner, name, value)
+        for function, places, keywords in with_defaults:
+            function.__defaults__, function.__kwdefaults__ = places, keywords
         for names, attribute, value in replaced:
             names[attribute] = value
         _give_back(sources, loaded)

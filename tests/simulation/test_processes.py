@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mode.timers import Timer
 
 from tests.simulation.processes import START, Process, SimulationError, World, guarded
 
@@ -109,6 +110,20 @@ def test_a_signal_calls_the_handler_and_an_exit_ends_the_process_only() -> None:
         return 0
 
     assert run(main, lambda world, process: world.after(1.0, lambda: process.signal(signal.SIGTERM))).exit_code == 3
+
+
+def test_a_clock_that_is_a_default_is_simulated_too() -> None:
+    """With the machine's clock in mode's timers, a busy machine would change the order of what happens."""
+    epochs: list[float] = []
+
+    async def main() -> int:
+        epochs.append(Timer(1.0).epoch)
+        return 0
+
+    before = Timer(1.0).epoch
+    run(main)
+    assert epochs == pytest.approx([1000.0], abs=1.0)
+    assert Timer(1.0).epoch >= before
 
 
 def test_a_module_that_is_loaded_in_a_world_has_the_true_time_behind_it(
