@@ -1,4 +1,4 @@
-"""One device's day, through the whole pipeline: how many counts it can change, and that the promise says so."""
+"""One device's day, through the pipeline up to releases: how many counts it changes at most, and that it is promised."""
 
 from __future__ import annotations
 
