@@ -1,4 +1,4 @@
-"""One device's day, through the pipeline up to releases: how many counts it changes at most, and that it is promised."""
+"""One device's day, through the pipeline up to releases: how many counts it changes at most, and that this is said."""
 
 from __future__ import annotations
 
