@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -200,40 +200,3 @@ def refuse_other(published: bytes, again: bytes, site: str, advice: str = REPEAT
         sequence = orjson.loads(published)["sequence"]
         msg = f"site {site}: ledger entry {sequence} was published and would now differ; nothing is released; {advice}"
         raise FinalityError(msg)
-
-
-class LedgerDocument(TypedDict):
-    """The JSON form of a ledger state."""
-
-    sequence: int
-    head: str
-    spent: dict[str, list[tuple[int, int]]]
-    """Account -> UTC day and nano-epsilon."""
-    recent: dict[str, list[tuple[int, ...]]]
-    """Account -> the fields of each ``ChargeRun``."""
-    zones: dict[str, tuple[str, ...]]
-
-
-def encode_ledger(state: LedgerState) -> LedgerDocument:
-    """Return the JSON form of a ledger state."""
-    accounts = sorted(state.budgets.accounts.items())
-    return {
-        "sequence": state.sequence,
-        "head": state.head,
-        "spent": {name: sorted(spending.days.items()) for name, spending in accounts},
-        "recent": {name: [tuple(run) for run in spending.windows] for name, spending in accounts},
-        "zones": {name: spending.zones for name, spending in accounts if spending.zones},
-    }
-
-
-def decode_ledger(data: LedgerDocument) -> LedgerState:
-    """Return the ledger state of its JSON form."""
-    accounts = {
-        name: Spending(
-            tuple(data["zones"].get(name, ())),
-            dict(days),
-            [ChargeRun(*row) for row in data["recent"][name]],
-        )
-        for name, days in data["spent"].items()
-    }
-    return LedgerState(data["sequence"], data["head"], BudgetView(accounts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from stream.accounting.account import AccountState
+from stream.accounting.account_state import AccountState
 from stream.encryption import Vault
 from stream.engine.snapshot import Stages, chain_of, open_site, seal_site
 from stream.errors import UsageError

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.account import AccountState
+from stream.accounting.account_state import AccountState
 from stream.accounting.adversaries import Habit, HabitOf
 from stream.accounting.attribute_leakage import AttributeAccount, day_model
 from stream.policy.attributes import AttributeRelease
