@@ -14,7 +14,8 @@ import pytest
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, WeekSlot
 from stream.mechanisms.filter import learning as nightly_module
-from stream.mechanisms.filter.learning import BEFORE, PARTS, FilterOutput, Learning, NightlyFilter, NightlyState, learn
+from stream.mechanisms.filter.learning import BEFORE, PARTS, FilterOutput, NightlyFilter, NightlyState
+from stream.mechanisms.filter.smoothing import Learning, learn
 from stream.mechanisms.filter.state import Learnt
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
