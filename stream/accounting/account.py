@@ -37,7 +37,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 
@@ -144,7 +144,18 @@ def _dearness(cost: Cost, delta: Fraction) -> tuple[Epsilon, float]:
     return cost.pure, running_price(cost.tally, delta) if is_infinite(cost.pure) else 0.0
 
 
-def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> dict[str, Any]:
+class EpsilonAtDelta(TypedDict):
+    """An epsilon at a delta."""
+
+    epsilon: float
+    delta: float
+
+
+UnitReport = dict[str, str | float | dict[str, EpsilonAtDelta] | None]
+"""Unit -> sum of epsilons, as text; ``tight`` -> unit -> epsilon at delta; and the figures of informed adversaries."""
+
+
+def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> UnitReport:
     """Return the fields of an account: unit -> sum of epsilons, and ``tight`` with an epsilon at delta.
 
     Args:
@@ -152,12 +163,12 @@ def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> d
         delta: of the policy.
         exact: whether to use ``composition.compose``; otherwise ``running_price``, which is at most 7 % above it.
     """
-    tight = {
+    tight: dict[str, EpsilonAtDelta] = {
         unit: {"epsilon": _price(cost, delta, exact=exact), "delta": float(delta)}
         for unit, cost in units.items()
         if UNITS[unit].scope.accumulates or is_infinite(cost.pure)
     }
-    return {unit: decimal_string(cost.pure) for unit, cost in units.items()} | {"tight": tight}
+    return {**{unit: decimal_string(cost.pure) for unit, cost in units.items()}, "tight": tight}
 
 
 def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
@@ -235,7 +246,7 @@ class Account:
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
-    def spend_at(self, state: AccountState, end: Micros) -> dict[str, dict[str, Any]]:
+    def spend_at(self, state: AccountState, end: Micros) -> dict[str, UnitReport]:
         """Return reader -> unit -> cost, as in the record of the latest window, which ended at ``end``.
 
         The state does not contain which runs paid for that window. All runs that paid for any window of its day count,
@@ -315,7 +326,7 @@ class Account:
         days: tuple[Day, ...],
         *,
         counted: bool = True,
-    ) -> dict[str, Any]:
+    ) -> UnitReport:
         """Return unit -> cost for a reader, and the figures of informed adversaries; attributes come before counts."""
         spend = self._reader(state, reader, end, paid)
         since = end - self._span if counted else end - self._span - self.tick_length
