@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stream.accounting.account import AccountState
+from stream.accounting.account_state import AccountState
 from stream.encryption import Vault
 from stream.engine.snapshot import Stages, chain_of, open_site, seal_site
 from stream.errors import UsageError
