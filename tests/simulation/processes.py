@@ -575,6 +575,7 @@ def _defaults(sources: tuple[Any, ...], modules: int) -> list[tuple[FunctionType
     def values(function: FunctionType) -> Iterable[Any]:
         return (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
 
+    gc.unfreeze()  # frozen objects are not among those that it gives
     return [
         (each, each.__defaults__, each.__kwdefaults__)
         for each in gc.get_objects()
