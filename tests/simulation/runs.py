@@ -10,7 +10,7 @@ import json
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
@@ -19,10 +19,12 @@ from typing import Any, ClassVar
 import orjson
 
 from stream.engine.snapshot import chains, open_snapshot
+from stream.pipeline import Options
 from stream.records import DAY
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUARANTINE, SNAPSHOT, rfc3339
-from tests.simulation import occupancy, port, readers
-from tests.simulation.checker import Record, Topics, forked, misindexed, misread, problems
+from tests.simulation import occupancy, port, readers, recovery
+from tests.simulation.checker import Record, Topics, misindexed, misread, problems
 from tests.simulation.kafka_brokers import Cluster
 from tests.simulation.network import Network
 from tests.simulation.processes import Globals, Process, World, guarded
@@ -44,6 +46,7 @@ from tests.simulation.schedules import (
     clock_of,
     draw,
 )
+from tests.support.later_mechanism_version import LATER
 
 LIVENESS = 120.0
 """Seconds after the last fault within which every window must be out: the longest of the product's waits is 60 s."""
@@ -66,9 +69,15 @@ AWAY = "no Kafka broker answers"
 (PRIVATE,) = occupancy.PRIVATE
 TOO_EARLY = "told to stop while"
 """What a worker says that is told to stop before its partitions have opened; it ends with 1."""
+ADMIN = "admin"
+"""Who reads ``tacet recover`` and follows it."""
 RIVAL, TAKEN = "rival", "another ingest"
 """The second ingest, and what the one says whose sources belong to another."""
 APART = "clock: must agree with the broker's"
+OTHER_VERSION = "UsageError: mechanism version"
+"""What a worker says that is refused because the cluster works under another mechanism version."""
+ONCE_MORE = 4.0
+"""Seconds for which a former mechanism version works once more."""
 FULL = "No space left on device"
 CLOCKS_APART = 30
 """Seconds by which one clock may be wrong: two of them together are no minute apart, from which on an ingest ends."""
@@ -121,11 +130,15 @@ class _Run(ABC):
         """Return the program of a process."""
 
     def _start(self, name: str) -> None:
-        process = self.processes[name] = Process(self.world, name, self.own_globals)
+        process = self.processes[name] = Process(self.world, name, self._globals_of(name))
         process.ended = lambda: self._ended(process)
         for attribute, value in self._machines[name].items():
             setattr(process, attribute, value)
         process.start(lambda: self._program(name))
+
+    def _globals_of(self, name: str) -> Globals:
+        """Return what a process has for itself."""
+        return self.own_globals
 
     def _ended(self, process: Process) -> None:
         """Start a program again that has ended by itself, as a supervisor does."""
@@ -315,18 +328,21 @@ class WireRun(_Run):
         self._aims = self.cluster.aims
         self._changed = False
         """Whether workers are started under the other policy."""
-        self._lost: dict[str, list[Sequence[Record]]] = {}
-        """By topic of which acknowledged records were destroyed, what it held before."""
+        self._mirror = recovery.Mirror(self.cluster)
+        self._lost = self._mirror.lost
         self._grown = False
-        """Whether a topic has more partitions than the cluster."""
-        self._accept_loss = False
-        """Whether workers are started with the consent that one of them has asked for."""
+        """Whether a topic has had more partitions than the cluster."""
         self._cut_by: Counter[tuple[str, str]] = Counter()
         """How many faults have cut a link."""
         self._keys = [self.key]
         """The keys of the cluster; each but the last one was retired."""
-        self._retiring = False
-        """Whether everything rests because a key is being retired."""
+        self._admin = recovery.Operator(self.cluster.bootstrap, self._mirror, folder, self._keys)
+        self._resting = False
+        """Whether everything rests while an operator works."""
+        self._upgraded: set[str] = set()
+        """The workers of the later mechanism version."""
+        self._upgrading = False
+        """Whether all workers are to be of the later mechanism version."""
         self._begins: dict[int, int] = {}
         """By partition, the first message that the later key reads."""
         self._folder = folder
@@ -342,17 +358,31 @@ class WireRun(_Run):
             "service": lambda: readers.service(bootstrap, self._service_files),
             OPERATOR: lambda: occupancy.retire_key(bootstrap, keys[-2], keys[-1]),
             FORMER: lambda: occupancy.worker(bootstrap, occupancy.copy_of(keys[-2])),
+            ADMIN: lambda: self._admin.act(self._policy, self._key_of(WORKERS[0])),
         }
         if name in programs:
             return programs[name]()
-        policy = occupancy.CHANGED if self._changed else occupancy.POLICY
         return occupancy.worker(
             self.cluster.bootstrap,
             self._key_of(name),
-            policy,
-            accept_policy=self._changed,
-            accept_loss=self._accept_loss,
+            self._policy,
+            accept_policy=self._changed or name in self._upgraded,
+            accept_loss=self._admin.accept_loss,
+            options=self._options,
         )
+
+    @property
+    def _policy(self) -> Policy:
+        return occupancy.CHANGED if self._changed else occupancy.POLICY
+
+    @property
+    def _options(self) -> Options:
+        return Options(first_window=self._admin.first_window)
+
+    def _globals_of(self, name: str) -> Globals:
+        if name == ADMIN:
+            return recovery.GLOBALS
+        return occupancy.globals_of_a_later_version() if name in self._upgraded else self.own_globals
 
     def _distribute_key(self) -> None:
         for name in WORKERS:
@@ -372,13 +402,19 @@ class WireRun(_Run):
         if process.name in (OPERATOR, FORMER):
             self._rotation_ended(process, end)
             return
+        if process.name == ADMIN:
+            self._admin_ended(process)
+            return
         if process.name in READERS and PRIVATE in self._lost and PRIVATE in end:
             self._begin_anew(process.name)
             end = ""
         if self._is_operators and self._waits_for_operator(process.name):
+            self._call_admin()
             return
+        if self._upgrading and OTHER_VERSION in end:
+            self._change_version_of(process)
         if self._lost and ACCEPT in end:
-            self._accept_loss = True
+            self._admin.accept_loss, self._admin.gaps = True, True
         elif end and not self._may_end(process.name, end):
             self.faults.append(f"stopped: {process.name}: {end}")
         if process.name != "ingest" or not self._feed.done:
@@ -399,7 +435,7 @@ class WireRun(_Run):
         apart = any(
             event.kind == "set clock" and abs(clock_of(event.target)[1]) > CLOCKS_APART for event in self.events
         )
-        other = self._changed or len(self._keys) > 1  # policy or key
+        other = self._changed or self._upgrading or len(self._keys) > 1  # policy, mechanism version or key
         return (
             AWAY in end
             or TOO_EARLY in end
@@ -423,14 +459,18 @@ class WireRun(_Run):
         return next((reason for _, found, reason in said if found), "")
 
     def _complete(self) -> bool:
-        waiting = [name for name in ("ingest", *WORKERS) if name in self.processes and self._waits_for_operator(name)]
-        if self._is_operators and ("ingest" in waiting or set(WORKERS) <= set(waiting)):
-            return not self._unread()
-        return super()._complete() and not self._retiring and self._key_day_is_over() and not self._unread()
+        if self._upgrading and not self._upgraded.issuperset(WORKERS):
+            return False
+        if not super()._complete() or self._resting or not self._key_day_is_over() or self._unread():
+            return False
+        if self._is_operators and not self._admin.idle:
+            self._call_admin()
+            return False
+        return True
 
     def _key_day_is_over(self) -> bool:
         """Return whether the day before this one has no key any more; files of keys are read as JSON."""
-        if self._retiring:
+        if self._resting:
             return False
         stored = [json.loads(path.read_bytes()) for path in self._key_files()]
         days = [each[name]["day"] for each in stored for name in ("noise", "data")]
@@ -442,15 +482,16 @@ class WireRun(_Run):
 
     def _unread(self) -> list[str]:
         """Return which readers have not got every visible record."""
-        due = sum(record.committed for each in self.cluster.topics[PRIVATE] for record in each.records())
+        due = sum(record.committed for each in self.cluster.topics.get(PRIVATE, []) for record in each.records())
         got = {"subscriber": self._reading.given, "service": self._service_files.count}
         return [name for name in READERS if name in self.processes and got[name]() != due]
 
     def _late(self) -> str:
         unread = [f"{name} has not got every record" for name in self._unread()]
         key = [] if self._key_day_is_over() else ["a day that is over has its key"]
-        retired = ["the key is not retired"] if self._retiring else []
-        return "; ".join([super()._late(), *unread, *key, *retired])
+        former = [f"{name} is of the former version" for name in WORKERS if self._upgrading - (name in self._upgraded)]
+        retired = ["the operator is not done"] if self._resting else []
+        return "; ".join([super()._late(), *unread, *key, *former, *retired])
 
     def _waits_for_operator(self, name: str) -> bool:
         """Return whether a worker has ended because of a loss, and named a way out that takes more than an order."""
@@ -460,23 +501,47 @@ class WireRun(_Run):
     def _judged(
         self, logs: Mapping[str, Sequence[Sequence[Record]]], expected: Callable[[], dict[str, list[bytes]]]
     ) -> list[str]:
-        """After a loss, nothing may come out with other bytes than what was ever there.
+        """Compare a topic of which something was lost with all that it ever held, unless it was put back.
 
-        Where an operator has to act first, something may be missing.
+        Where observations were lost, nobody knows the bytes of the windows that lack them. Where states were lost, what
+        follows from the ledger comes again, with the same bytes.
         """
-        also = [*self._misread(), *self._kept_secrets()]
-        if not self._lost:
-            found = super()._judged(logs, expected)
-            return [*(each for each in found if not (self._grown and each.startswith("missing"))), *also]
-        return [*forked({name: [*self._lost.get(name, []), *logs[name]] for name in logs}, TOPICS), *also]
+        partial = set(logs) if SNAPSHOT in self._mirror.behind else self._mirror.behind
+        final = {name: self._ever(name, logs[name]) if name in partial else logs[name] for name in logs}
+        due = {} if self._admin.gaps else expected()
+        return [*problems(final, TOPICS, due, self._lost), *self._misread(), *self._kept_secrets()]
+
+    def _ever(self, topic: str, partitions: Sequence[Sequence[Record]]) -> list[list[Record]]:
+        """Return what a topic has ever held, each record once."""
+        seen: dict[tuple[bytes | None, bool], Record] = {}
+        for record in (record for records in [*self._lost.get(topic, []), *partitions] for record in records):
+            seen.setdefault((record.value, record.committed), record)
+        return [sorted(seen.values(), key=lambda record: record.appended_ms)]
 
     def _expected(self, sent: Mapping[int, occupancy.Log], begun: occupancy.Begun) -> dict[str, list[bytes]]:
         after = {number: self._succession(number) for number in sent} if len(self._keys) > 1 else None
-        return occupancy.expected(sent, self.key, begun, after)
+        return occupancy.expected(sent, self._keys[0], begun, after, self._options, self._versions())
+
+    def _versions(self) -> dict[str, int]:
+        """Return how many entries of each site the present mechanism version has made, where a later one goes on."""
+        entries: dict[str, int] = {}
+        for partition in self.cluster.topics[SNAPSHOT] if self._upgrading else []:
+            states = [each.value for each in partition.history() if each.committed and each.value]
+            made_by = [open_snapshot(state)[0]["mechanisms"] for state in states]
+            if LATER in made_by:
+                before = made_by.index(LATER)
+                known = chains(states[before - 1]) if before else {}
+                sites = (
+                    name
+                    for name in occupancy.SITES
+                    if occupancy.partition_of(name, occupancy.PARTITIONS) == partition.number
+                )
+                entries |= {site: known.get(site, (0, ""))[0] for site in sites}
+        return entries
 
     def _succession(self, number: int) -> occupancy.Succession:
         """Return where the retired key's ledger ends on a partition, by the log."""
-        former = json.loads(self.key.read_bytes())["ledger"]
+        former = json.loads(self._keys[0].read_bytes())["ledger"]
         snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].history() if each.committed)
         states = [(open_snapshot(value)[0], value) for value in snapshots if value]
         key = states[0][0]["key"]
@@ -492,7 +557,7 @@ class WireRun(_Run):
     def _misread(self) -> list[str]:
         """Return what readers have got that they should not, or not got that they should."""
         found: list[str] = []
-        log = [list(each.records()) for each in self.cluster.topics[PRIVATE]]
+        log = [list(each.records()) for each in self.cluster.topics.get(PRIVATE, [])]
         if "subscriber" in self.processes:
             found += misread(self._reading.lives, log, resumes=self._reading.cursor is not None)
         if "service" in self.processes:
@@ -522,32 +587,42 @@ class WireRun(_Run):
         self._service_files.close()
 
     def _visible(self, topic: str) -> int:
-        shown = [*self._lost.get(topic, []), *(each.history() for each in self.cluster.topics[topic])]
-        return len({record.value for records in shown for record in records if record.committed})
+        return len({record.value for record in self._shown(topic)})
+
+    def _shown(self, topic: str) -> Iterator[Record]:
+        """Yield every committed record that a topic has ever shown."""
+        for records in [*self._lost.get(topic, []), *(each.history() for each in self.cluster.topics.get(topic, []))]:
+            yield from (record for record in records if record.committed)
 
     def _left(self) -> int:
-        if len(self._keys) == 1 or self._retiring:
+        if self._resting:
+            return 1
+        if len(self._keys) == 1 and OBSERVATIONS not in self._lost:
             return super()._left()
-        # What the former key had begun or not read is not released: the last window, where anything was left to read.
-        last = rfc3339(occupancy.BEGIN + WINDOWS * occupancy.TICK)
-        records = (record for part in self.cluster.topics[PRIVATE] for record in part.history())
-        out = {record.key for record in records if record.committed and last == _end(record)}
+        # What a former key had begun or not read, or was lost, is not released: the last window, where its end can be
+        # read.
+        last = occupancy.BEGIN + WINDOWS * occupancy.TICK
+        if (self._admin.first_window or 0) > last:
+            return 0
+        out = {record.key for record in self._shown(PRIVATE) if rfc3339(last) == _end(record)}
         return len(self._awaited() - out)
 
     def _awaited(self) -> set[bytes | None]:
-        """Return the sites of which the later key has a message to read."""
-        if not self._begins:
+        """Return the sites of which there is a message to read."""
+        parts = self.cluster.topics.get(OBSERVATIONS, [])
+        if len(self._keys) > 1 and not self._begins:
             self._begins = {number: self._succession(number).next for number in range(occupancy.PARTITIONS)}
-        parts = self.cluster.topics[OBSERVATIONS]
-        return {each.key for part in parts for each in part.history() if each.offset >= self._begins[part.number]}
+        return {
+            each.key for part in parts for each in part.records() if each.offset >= self._begins.get(part.number, 0)
+        }
 
     def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
-        return {topic: [each.history() for each in self.cluster.topics[topic]] for topic in RESULTS}
+        return {topic: [each.history() for each in self.cluster.topics.get(topic, [])] for topic in RESULTS}
 
     def _input(self) -> Mapping[int, occupancy.Log]:
         return {
             each.number: [(one.offset, one.key, one.value or b"", one.timestamp * 1000) for one in each.history()]
-            for each in self.cluster.topics[OBSERVATIONS]
+            for each in self.cluster.topics.get(OBSERVATIONS, [])
         }
 
     # --- faults ---------------------------------------------------------------------------------------
@@ -638,16 +713,17 @@ class WireRun(_Run):
 
     def _grow(self, target: str) -> End:
         """Give a topic a partition more; nobody can take it away again."""
-        self._restarted, self._grown = {0, 1, 2}, True
-        self.cluster.grow(_TOPICS[target])
+        name, _, self._admin.preferred = target.partition(" ")
+        self._restarted, self._grown, self._admin.idle = {0, 1, 2}, True, False
+        self.cluster.grow(_TOPICS[name])
         return _nothing
 
-    def _destroy(self, name: str) -> str:
-        """Remember what a topic holds of which something is about to be destroyed."""
-        topic = _TOPICS[name]
-        self._restarted = {0, 1, 2}
-        self._lost.setdefault(topic, []).extend(each.history() for each in self.cluster.topics[topic])
-        return topic
+    def _destroy(self, target: str) -> str:
+        """Remember what a topic holds of which something is about to be destroyed, and how it is to be mended."""
+        name, _, self._admin.preferred = target.partition(" ")
+        self._restarted, self._admin.idle = {0, 1, 2}, False
+        self._mirror.before_loss(_TOPICS[name])
+        return _TOPICS[name]
 
     def _delete_records(self, target: str) -> End:
         """Delete everything that a topic holds, as retention does."""
@@ -655,6 +731,7 @@ class WireRun(_Run):
         for partition in self.cluster.topics[topic]:
             self.world.log("cluster", f"{topic}-{partition.number} loses its records before {partition.high_watermark}")
             partition.delete_before(partition.high_watermark)
+        self._mirror.after_loss(topic)
         return _nothing
 
     def _lose_end(self, target: str) -> End:
@@ -663,10 +740,13 @@ class WireRun(_Run):
         for partition in self.cluster.topics[topic]:
             partition.lose_end(LOST_BATCHES)
             self.world.log("cluster", f"{topic}-{partition.number} loses its records from {partition.end} on")
+        self._mirror.after_loss(topic)
         return _nothing
 
     def _make_anew(self, target: str) -> End:
-        self.cluster.make_anew(self._destroy(target))
+        topic = self._destroy(target)
+        self.cluster.make_anew(topic)
+        self._mirror.after_loss(topic)
         return _nothing
 
     def _subscribe(self, target: str) -> End:
@@ -685,12 +765,22 @@ class WireRun(_Run):
 
         A paused worker is taken for dead, and wakes while others work with the other key.
         """
-        if len(self._keys) > 1 or any(event.kind in LOSSES for event in self.events):
+        if len(self._keys) > 1 or any(event.kind in (*LOSSES, "change version") for event in self.events):
             return _nothing
-        self._retiring, self._restarted = True, {0, 1, 2}
         self._keys.append(self.key.with_name("later"))
-        there = [self.processes[name] for name in ("ingest", *WORKERS)]
-        for process in (each for each in there if not each.paused):
+        self._rest(OPERATOR)
+
+        def interrupt() -> None:
+            if OPERATOR in self.processes:
+                self._kill(OPERATOR)
+
+        return interrupt
+
+    def _rest(self, operator: str) -> None:
+        """Stop everything, and start an operator when it has stopped."""
+        self._resting, self._restarted = True, {0, 1, 2}
+        there = [self.processes[name] for name in ("ingest", *WORKERS) if name in self.processes]
+        for process in (each for each in there if each.alive and not each.paused):
             self._told.append(process)
             process.signal(signal.SIGTERM)
 
@@ -698,15 +788,25 @@ class WireRun(_Run):
             if any(process.alive and not process.paused for process in there):
                 self.world.after(0.5, look)
                 return
-            self._start(OPERATOR)
+            self._start(operator)
 
         look()
 
-        def interrupt() -> None:
-            if OPERATOR in self.processes:
-                self._kill(OPERATOR)
+    def _call_admin(self) -> None:
+        """Let everything rest while an operator reads ``tacet recover`` and follows it."""
+        if not self._resting and not self._stopping:
+            self._resting = True
+            self.world.after(1.0, lambda: self._rest(ADMIN))
 
-        return interrupt
+    def _admin_ended(self, process: Process) -> None:
+        if process.exit_code != 0:
+            self.world.after(1.0, lambda: self._start(ADMIN))
+            return
+        self._resting = False
+        self._distribute_key()
+        for name in ("ingest", *WORKERS):
+            if not self.processes[name].alive and (name != "ingest" or not self._feed.done):
+                self._start(name)
 
     def _rotation_ended(self, process: Process, end: str) -> None:
         if process.name == FORMER:
@@ -715,14 +815,14 @@ class WireRun(_Run):
         elif process.exit_code != 0:
             self.world.after(1.0, lambda: self._start(OPERATOR))
         else:
-            self._retiring = False
+            self._resting = False
             self._distribute_key()
             for name in ("ingest", *WORKERS, FORMER):
                 if name not in self.processes or not self.processes[name].alive:
                     self._start(name)
 
     def _restart(self, process: Process) -> None:
-        if not self._retiring or process.name in READERS:
+        if not self._resting or process.name in READERS:
             super()._restart(process)
 
     def _change_policy(self, target: str) -> End:
@@ -730,6 +830,30 @@ class WireRun(_Run):
         self._changed, self._restarted = True, {0, 1, 2}
         self.processes[target].signal(signal.SIGTERM)
         return _nothing
+
+    def _change_version(self, target: str) -> End:
+        """Upgrade a worker; the others follow as soon as they are refused."""
+        if any(event.kind in (*LOSSES, "retire key") for event in self.events):
+            return _nothing
+        self._upgrading, self._restarted = True, {0, 1, 2}
+        self._upgrade(target)
+        return _nothing
+
+    def _upgrade(self, name: str) -> None:
+        self._upgraded.add(name)
+        self._told.append(self.processes[name])
+        self.processes[name].signal(signal.SIGTERM)
+
+    def _change_version_of(self, process: Process) -> None:
+        """Start a worker that was refused under the other mechanism version; under the former one only for a while."""
+        name = process.name
+        if name not in self._upgraded:
+            self._upgraded.add(name)
+            return
+        self._upgraded.remove(name)
+        self.world.after(
+            ONCE_MORE + self.world.random.random(), lambda: None if self._stopping else self._upgrade(name)
+        )
 
     def _reset(self, target: str) -> End:
         for connection in list(self.processes[target].connections):
