@@ -50,20 +50,16 @@ class ChargeRun(NamedTuple, Generic[Value]):
             return None
         return self._replace(first=self.first + passed * self.step, windows=self.windows - passed)
 
-    def with_one(self, end: Micros, charge: Value) -> ChargeRun[Value] | None:
-        """Return the run with one more window; None if that window does not continue it."""
-        step = self.step if self.windows > 1 else end - self.first
-        goes_on = charge == self.charge and step > 0 and end == self.last + step
-        return self._replace(step=step, windows=self.windows + 1) if goes_on else None
-
 
 def add_window(runs: list[ChargeRun[Value]], end: Micros, charge: Value) -> None:
-    """Add, in place, the cost of a window; windows may come in any order."""
-    longer = runs[-1].with_one(end, charge) if runs else None
-    if longer is None:
-        runs.append(ChargeRun(end, 0, 1, charge))
-    else:
-        runs[-1] = longer
+    """Add, in place, the charge of a window: to the last run if it continues that, otherwise as a run of its own."""
+    if runs:
+        latest = runs[-1]
+        step = latest.step if latest.windows > 1 else end - latest.first
+        if charge == latest.charge and step > 0 and end == latest.last + step:
+            runs[-1] = latest._replace(step=step, windows=latest.windows + 1)
+            return
+    runs.append(ChargeRun(end, 0, 1, charge))
 
 
 def runs_after(runs: Iterable[ChargeRun[Value]], end: Micros) -> list[ChargeRun[Value]]:

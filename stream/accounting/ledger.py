@@ -56,8 +56,11 @@ class ChargeEvent(NamedTuple):
 
     @property
     def account(self) -> str:
-        """The account that pays (``account_of``)."""
-        return account_of(self.release, self.audience, self.zones)
+        """The account that pays; it depends on the zones, so that each sum is for known zones."""
+        account = f"{self.release}/{self.audience}"
+        if not self.zones:
+            return account
+        return f"{account}/{hashlib.sha256('/'.join(sorted(self.zones)).encode()).hexdigest()[:16]}"
 
 
 @dataclass(slots=True)
@@ -74,7 +77,7 @@ class Spending:
 
 @dataclass(slots=True)
 class BudgetView:
-    """What budgets read of the ledger: the spending of each account (``account_of``)."""
+    """What budgets read of the ledger: the spending of each account (``ChargeEvent.account``)."""
 
     accounts: dict[str, Spending] = field(default_factory=dict)
 
@@ -170,12 +173,6 @@ class Ledger:
 def nano(epsilon: Fraction) -> int:
     """Return an epsilon in the ledger's unit."""
     return int(epsilon * NANO)
-
-
-def account_of(release: str, audience: str, zones: Iterable[str]) -> str:
-    """Return the account of a release's audience; it depends on the zones, so that each sum is for known zones."""
-    name, listed = f"{release}/{audience}", "/".join(sorted(zones))
-    return f"{name}/{hashlib.sha256(listed.encode()).hexdigest()[:16]}" if listed else name
 
 
 def owner_of_account(account: str) -> tuple[str, str]:

@@ -36,12 +36,6 @@ from stream.release.validation import Policy
 # Budgets.
 
 
-def period_of(release: CountRelease, key_day: int) -> range:
-    """Return the UTC days that share the daily budget of ``key_day``."""
-    first = key_day - key_day % release.refresh_days
-    return range(first, first + release.refresh_days)
-
-
 def companions(release: CountRelease, audience: str) -> list[str]:
     """Return the audiences of the same epsilon, including the audience itself.
 
@@ -87,29 +81,35 @@ class Budgets:
 
         The window may lie before others that were charged: a backfill fills gaps.
         """
-        reasons = {name: self._denial(view, release, name, key_day, end) for name in audiences_of(release)}
+        reasons: dict[str, str | None] = dict.fromkeys(audiences_of(release))
+        for audience in reasons:
+            cost, left = nano(release.charge(audience)), self._left(view, release, audience, key_day)
+            sliding, span = release.w_budget.get(audience), (self.w - 1) * self.tick_length
+            if left is not None and cost > left:
+                reasons[audience] = "budget"
+            elif sliding is not None:
+                spent = view.around(self._accounts(view, release.name, audience), end, span)
+                reasons[audience] = "w_budget" if spent + cost > nano(sliding) else None
         return {
-            name: reason or next(filter(None, (reasons[other] for other in companions(release, name))), None)
-            for name, reason in reasons.items()
+            audience: reason or next(filter(None, (reasons[other] for other in companions(release, audience))), None)
+            for audience, reason in reasons.items()
         }
 
-    def _denial(self, view: BudgetView, release: CountRelease, audience: str, key_day: int, end: Micros) -> str | None:
-        accounts, cost = self._accounts(view, release.name, audience), nano(release.charge(audience))
-        daily, sliding = release.daily_budget.get(audience), release.w_budget.get(audience)
-        if daily is not None and view.on_days(accounts, period_of(release, key_day)) + cost > nano(daily):
-            return "budget"
-        span = (self.w - 1) * self.tick_length
-        if sliding is not None and view.around(accounts, end, span) + cost > nano(sliding):
-            return "w_budget"
-        return None
+    def _left(self, view: BudgetView, release: CountRelease, audience: str, key_day: int) -> int | None:
+        """Return the nano-epsilon left of a daily budget in the period of a UTC day; None without one."""
+        daily = release.daily_budget.get(audience)
+        if daily is None:
+            return None
+        first = key_day - key_day % release.refresh_days
+        period = range(first, first + release.refresh_days)
+        return nano(daily) - view.on_days(self._accounts(view, release.name, audience), period)
 
     def windows_left(self, view: BudgetView, release: CountRelease, audience: str, key_day: int) -> int | None:
         """Return the number of windows that daily budgets still pay in the period of a UTC day; None without one."""
         fits = [
-            (nano(budget) - view.on_days(self._accounts(view, release.name, name), period_of(release, key_day)))
-            // nano(release.charge(name))
+            left // nano(release.charge(name))
             for name in companions(release, audience)
-            if (budget := release.daily_budget.get(name)) is not None
+            if (left := self._left(view, release, name, key_day)) is not None
         ]
         return min(fits) if fits else None
 
@@ -135,13 +135,23 @@ class FactorLimit:
         limit = math.log(self.privacy.max_factor) + SLACK
         return counts > 0 and alone + float(self.privacy.devices_per_person * counts) > limit
 
-    def passed_by_window(self, state: ReleaseState, zones: tuple[str, ...], end: int) -> bool:
-        """Whether current charges exceed the limit for attributes that were queried for the day of a window."""
-        return any(
+    def admits(
+        self, state: ReleaseState, end: Micros, name: str, line: ChargeStream, paid: Mapping[str, Fraction]
+    ) -> bool:
+        """Record a window's payments on a line, unless they exceed the limit; return whether they were recorded.
+
+        They exceed it if the window's day was queried for an attribute of a zone that the line covers, and all charges
+        would now reveal too much of it.
+        """
+        state.charged.note(end, name, line, paid)
+        if paid and any(
             self.passed(state.charged, day, zone, queries[zone].exponent)
             for day, queries in state.queried_days.at(end).items()
-            for zone in queries.keys() & set(zones)
-        )
+            for zone in queries.keys() & set(line.zones)
+        ):
+            state.charged.undo(end, name)
+            return False
+        return True
 
 
 FREE = Fraction(0)
@@ -169,8 +179,8 @@ class BudgetGate:
         self._version = policy.version
         self._issuer = issuer
 
-    def verdicts(self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> BudgetDecisions:
-        """Decide on a window, and add its charges to ``state.charged`` and ``state.paid``."""
+    def decisions(self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> BudgetDecisions:
+        """Decide on a window, and add its charges to ``state.charged`` and ``state.paid_days``."""
         if plan.days is not None:
             return self._of_day(state, plan, plan.days, window)
         return self._of_window(state, plan, window)
@@ -178,17 +188,13 @@ class BudgetGate:
     def _of_window(self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> BudgetDecisions:
         release, end = plan.release, window.window_end
         reasons = self.budgets.denials(state.ledger.budgets, release, key_day_of(end - self._issuer.tick_length), end)
-        if (
-            plan.publication_key is not None
-            and release.name not in state.publication_keys
-            and end <= state.blocked_until
-        ):
+        restarts = plan.publication_key is not None and release.name not in state.publication_keys
+        if restarts and end <= state.blocked_until:
             return dict.fromkeys(reasons, BudgetDecision(WAITING))
         paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
+        name = line_name(release.name, self._version, self._issuer.attempt)
         line = ChargeStream(release.mechanism, release.windows_paid, plan.covered)
-        if self._exceeds_factor_limit(
-            state, plan, window, line_name(release.name, self._version, self._issuer.attempt), line, paid
-        ):
+        if not self._limit.admits(state, end, name, line, paid):
             return {audience: BudgetDecision(reason or "factor") for audience, reason in reasons.items()}
         return {
             audience: BudgetDecision(None, release.charge(audience)) if reason is None else BudgetDecision(reason)
@@ -198,31 +204,20 @@ class BudgetGate:
     def _of_day(
         self, state: ReleaseState, plan: CountPlan, days: PaidByDay, window: OccupancyWindow
     ) -> BudgetDecisions:
-        name, audiences, day = plan.release.name, audiences_of(plan.release), window.privacy_day
-        status = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(name, day, days.terms)
+        release, audiences, day = plan.release.name, audiences_of(plan.release), window.privacy_day
+        status = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(release, day, days.terms)
         if day is None or status is DayPaymentStatus.OTHERWISE or not plan.is_counted(window):
             return dict.fromkeys(audiences, BudgetDecision(WAITING))
         if status is DayPaymentStatus.PAID and not plan.continues(state, day):
             return dict.fromkeys(audiences, BudgetDecision(WAITING))  # another run would cost another day
         changed = {audience: days.prices[audience].changed for audience in audiences}
+        name = line_name(release, self._version, self._issuer.attempt, day.number)
         line = ChargeStream(plan.release.mechanism, 1, plan.covered, day=day.number)
-        line_of_day = line_name(name, self._version, self._issuer.attempt, day.number)
-        if self._exceeds_factor_limit(state, plan, window, line_of_day, line, changed):
-            state.change_days.pop(name, None)  # later windows of the day would tell of this one
+        if not self._limit.admits(state, window.window_end, name, line, changed):
+            state.change_days.pop(release, None)  # later windows of the day would tell of this one
             return dict.fromkeys(audiences, BudgetDecision("factor"))
         if status is DayPaymentStatus.PAID:
             return dict.fromkeys(audiences, BudgetDecision(None))
-        state.paid_days.record_payment(name, day, days.terms)
-        state.change_days.pop(name, None)
+        state.paid_days.record_payment(release, day, days.terms)
+        state.change_days.pop(release, None)
         return {audience: BudgetDecision(None, days.prices[audience].epsilon) for audience in audiences}
-
-    def _exceeds_factor_limit(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, name: str, line: ChargeStream,
-        paid: Mapping[str, Fraction],
-    ) -> bool:  # fmt: skip
-        """Record the charge of a window; undo it and return True where it would exceed the limit of an attribute."""
-        state.charged.note(window.window_end, name, line, paid)
-        passed = bool(paid) and self._limit.passed_by_window(state, plan.covered, window.window_end)
-        if passed:
-            state.charged.undo(window.window_end, name)
-        return passed

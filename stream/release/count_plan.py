@@ -91,6 +91,10 @@ class CountPlan(ABC):
     """Whether the mechanism draws its noise itself, so that no noise chain over the counts is needed."""
     publishes_noisy: bool
     """Whether records also contain noisy values: those of filters, and of groups without pruning, do."""
+    level_scales: Mapping[Fraction, LevelScales]
+    """For each epsilon the scales of the noise of floors and building; empty where records do not contain them."""
+    level_draws: Levels
+    """How many draws of noise each noisy value of floors and building has; empty where each has one."""
 
     def __init__(self, policy: PolicyDocument, release: CountRelease, site: str) -> None:
         self.release = release
@@ -121,7 +125,7 @@ class CountPlan(ABC):
         """Whether the noise in its values is smaller than the drawn noise, and independent from window to window."""
 
     @abstractmethod
-    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+    def scales(self, epsilon: Fraction, values: Values | None = None) -> Sequence[float]:
         """Return the scale of each name's noise: for these values, or without values the largest possible one."""
 
     @abstractmethod
@@ -135,14 +139,6 @@ class CountPlan(ABC):
     @abstractmethod
     def _noisy_levels(self, noisy: Ints) -> Levels:
         """Return the noisy values of floors and building."""
-
-    @abstractmethod
-    def _levels_draws(self) -> Levels:
-        """Return how many draws of noise each noisy value of floors and building has; empty where each has one."""
-
-    @abstractmethod
-    def _levels_scales(self, mechanism: CountMechanism) -> LevelScales:
-        """Return the scales of the noise of floors and building; empty where records do not contain them."""
 
     # --- counts ---------------------------------------------------------------------------------------
 
@@ -218,14 +214,14 @@ class CountPlan(ABC):
             mechanism=release.mechanism,
             epsilon=decimal_string(epsilon),
             spend=decimal_string(spend),
-            noise_scale=self.by_name(self.scales(mechanism, values)),
+            noise_scale=self.by_name(self.scales(epsilon, values)),
             half_width_95=None if values is None else self.by_name([float(w) for w in values.half_width[:n]]),
             half_width_kind=mechanism.half_width_kind,
             coverage=rounded_coverage(window.coverage),
             policy_version=head.policy_version,
             laboratory=head.laboratory,
             **self.day_fields(audience),
-            **self._level_fields(mechanism, values),
+            **self._level_fields(epsilon, values),
             **(self._noisy_fields(values) if noisy and self.publishes_noisy else {}),
         )
 
@@ -239,13 +235,13 @@ class CountPlan(ABC):
             fields = {**fields, "counted": self._counted_in_records}
         return fields if self.bounded_to is None else {**fields, "bounded_to": self.bounded_to}
 
-    def _level_fields(self, mechanism: CountMechanism, values: Values | None) -> LevelFields:
+    def _level_fields(self, epsilon: Fraction, values: Values | None) -> LevelFields:
         """Return the fields of floors and building, null for a denial; with the scales of their own noise, if any."""
         if self.release.levels == ("zone",):
             return {}
-        levels, half_widths = (None, None) if values is None else self._levels(mechanism, values)
+        levels, half_widths = (None, None) if values is None else self._levels(self.mechanisms[epsilon], values)
         fields: LevelFields = {"levels": levels, "levels_half_width_95": half_widths}
-        scales = self._levels_scales(mechanism)
+        scales = self.level_scales[epsilon]
         return {**fields, "levels_noise_scale": scales} if scales else fields
 
     def _noisy_fields(self, values: Values | None) -> NoisyFields:
@@ -263,8 +259,7 @@ class CountPlan(ABC):
         if self.release.levels == ("zone",):
             return fields
         fields["levels_noisy"] = None if noisy is None else self._noisy_levels(noisy)
-        draws = self._levels_draws()
-        return {**fields, "levels_draws": draws} if draws else fields
+        return {**fields, "levels_draws": self.level_draws} if self.level_draws else fields
 
     def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         """Return entries, one for each of ``names`` in order, by name; empty where a record lists no names."""
@@ -291,16 +286,20 @@ class ZonePlan(CountPlan):
         }
         self.draws_own_noise = release.declared.own_noise
         self.publishes_noisy = release.declared.revisable or release.declared.grouped
+        self.level_scales = dict.fromkeys(self.mechanisms, LevelScales())
+        self.level_draws = {}
+        if release.levels != ("zone",):
+            self.level_draws = self._noisy_levels(np.ones(len(self.names), np.int64))
 
     def is_made_consistent(self, mechanism: CountMechanism) -> bool:
         """Return False: nothing makes zones consistent."""
         del mechanism
         return False
 
-    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+    def scales(self, epsilon: Fraction, values: Values | None = None) -> Sequence[float]:
         """Return the scale of the noise, the same for all names."""
         noise = None if values is None else values.noise
-        return [(noise or mechanism.noise).scale] * len(self.names)
+        return [(noise or self.mechanisms[epsilon].noise).scale] * len(self.names)
 
     def _named(self, zones: Ints) -> Ints:
         return zones if self._states is None else self._states.counts(zones)
@@ -315,13 +314,6 @@ class ZonePlan(CountPlan):
     def _noisy_levels(self, noisy: Ints) -> Levels:
         floors = [int(noisy[self._floors[floor]].sum()) for floor in sorted(self._floors)]
         return self._sums(int(noisy.sum()), floors)
-
-    def _levels_draws(self) -> Levels:
-        return self._noisy_levels(np.ones(len(self.names), np.int64))
-
-    def _levels_scales(self, mechanism: CountMechanism) -> LevelScales:
-        del mechanism
-        return {}
 
     def _sums(self, building: int, floors: Sequence[int]) -> Levels:
         """Levels that are sums of zones, if the release publishes them."""
@@ -348,6 +340,10 @@ class TreePlan(CountPlan):
         self.mechanisms = self._mechanisms()
         self.draws_own_noise = True
         self.publishes_noisy = release.prune is None and (release.declared.revisable or release.declared.grouped)
+        self._scales = {epsilon: _node_scales(mechanism) for epsilon, mechanism in self.mechanisms.items()}
+        hidden = not self.publishes_noisy and any(isinstance(each, Hierarchy) for each in self.mechanisms.values())
+        self.level_scales = {epsilon: {} if hidden else self._nodes(each) for epsilon, each in self._scales.items()}
+        self.level_draws = {}
 
     def _mechanisms(self) -> dict[Fraction, CountMechanism]:
         laws = noise_laws(self.release, self.days, 1)
@@ -375,10 +371,10 @@ class TreePlan(CountPlan):
         """Whether its values are not smoothed as well."""
         return mechanism.half_width_kind == "noise"
 
-    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+    def scales(self, epsilon: Fraction, values: Values | None = None) -> Sequence[float]:
         """Return the scale of each leaf's own noise."""
         del values
-        return _node_scales(mechanism)[: len(self.names)]
+        return self._scales[epsilon][: len(self.names)]
 
     def _named(self, zones: Ints) -> Ints:
         counts = np.zeros(len(self.names), dtype=np.int64)
@@ -391,13 +387,6 @@ class TreePlan(CountPlan):
 
     def _noisy_levels(self, noisy: Ints) -> Levels:
         return dict(self._nodes(noisy.tolist()))
-
-    def _levels_draws(self) -> Levels:
-        return {}
-
-    def _levels_scales(self, mechanism: CountMechanism) -> LevelScales:
-        hidden = isinstance(mechanism, Hierarchy) and not self.publishes_noisy
-        return {} if hidden else self._nodes(_node_scales(mechanism))
 
     def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
         """Floors and building of a tree whose nodes were measured themselves, one entry per node."""

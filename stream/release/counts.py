@@ -36,7 +36,7 @@ from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import ChangePlan, CountPlan
 from stream.release.forecasts import ForecastStream, forecast_streams
-from stream.release.ledger_writer import LedgerWriter
+from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.people import PeopleStream, people_streams
 from stream.release.prices import DayPaymentStatus
 from stream.release.queries import FreeQuery, free_queries
@@ -56,9 +56,10 @@ class CountReleases:
         self._timezone = ZoneInfo(self._site.timezone)
         self._gate = BudgetGate(policy, issuer)
         self._plans = plans
-        self._revisable = {
-            name: mechanism for name, mechanism in self._mechanisms().items() if isinstance(mechanism, Revisable)
+        self._mechanisms: dict[str, CountMechanism] = {
+            plan.state_name(epsilon): mechanism for plan in plans for epsilon, mechanism in plan.mechanisms.items()
         }
+        self._revisable = {name: each for name, each in self._mechanisms.items() if isinstance(each, Revisable)}
         self._queries = {
             plan.release.name: [*free_queries(plan, self._site), *free_decisions(policy, plan)] for plan in plans
         }
@@ -80,11 +81,11 @@ class CountReleases:
         key_day = key_day_of(window.window_end - self._issuer.tick_length)
         if key_day != state.key_day:
             state.key_day = key_day
-            for name, mechanism in self._mechanisms().items():
-                if name in state.operator_states:
-                    state.operator_states[name] = mechanism.pause(state.operator_states[name])
+            for name in self._mechanisms:
+                self._pause(state, name)
+        head = self._issuer.head(window.window_end - self._issuer.tick_length, window.window_end)
         for plan in self._plans:
-            yield from self._count_release(state, plan, window, key_day)
+            yield from self._release(state, plan, window, key_day, head)
 
     def prepare(self, state: ReleaseState) -> None:
         """Compute one part of the next window in advance, if there is any; released bytes do not change."""
@@ -106,31 +107,36 @@ class CountReleases:
         day = (EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
         state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
 
-    def _count_release(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int
+    def _pause(self, state: ReleaseState, name: str) -> None:
+        """Close a mechanism's open groups."""
+        if name in state.operator_states:
+            state.operator_states[name] = self._mechanisms[name].pause(state.operator_states[name])
+
+    def _release(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, head: Head
     ) -> Iterator[Published | CountCharge]:
+        """Release one window of one count release; the steps are those of the module docstring."""
         release, end = plan.release, window.window_end
-        verdicts = self._gate.verdicts(state, plan, window)
-        paying = {release.epsilon[name] for name, verdict in verdicts.items() if verdict.reason is None}
+        decisions = self._gate.decisions(state, plan, window)
+        paying = {release.epsilon[audience] for audience, decision in decisions.items() if decision.reason is None}
         counts = plan.counts(window)
         before = dict(state.operator_states)
         released = self._perturb(state, plan, window, key_day, counts, paying)
-        head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
         given: dict[str, Published] = {}
-        for audience, verdict in verdicts.items():
-            value = released[release.epsilon[audience]] if verdict.reason is None else None
-            record = plan.record(head, window, audience, value, *verdict)
+        for audience, decision in decisions.items():
+            value = released[release.epsilon[audience]] if decision.reason is None else None
+            record = plan.record(head, window, audience, value, decision.reason, decision.price)
             yield self._issuer.charge(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
             topic = private_topic(audience, release.name)
             given[audience] = Published(topic, head.site, record.to_bytes(), end, record.release_id)
             yield given[audience]
-        for audience, verdict in verdicts.items():  # after all charges, since audiences may share the remaining budget
-            yield self._charged(state, plan, window, key_day, audience, verdict)
+        for audience, decision in decisions.items():  # after all charges: audiences may share the remaining budget
+            yield self._charged(state, plan, window, key_day, audience, decision)
         for query in self._queries[release.name]:
-            yield from self._answers(state, query, window, released, verdicts)
+            yield from self._answers(state, query, window, head, released, decisions)
         for revision in self._revisions[release.name]:
             yield from revision.window(state.operator_states, before, window, released)
         for stream in self._estimates:
@@ -141,15 +147,15 @@ class CountReleases:
 
     def _charged(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, audience: str,
-        verdict: BudgetDecision,
+        decision: BudgetDecision,
     ) -> CountCharge:  # fmt: skip
         """Return the charge of an audience's window, for the account."""
         release, day = plan.release, window.privacy_day
         left = self._gate.budgets.windows_left(state.ledger.budgets, release, audience, key_day)
         return CountCharge(
             release.name, audience, release.mechanism,
-            release.epsilon[audience] if verdict.reason is None else Fraction(0),
-            reason=verdict.reason or "", left=left,
+            release.epsilon[audience] if decision.reason is None else Fraction(0),
+            reason=decision.reason or "", left=left,
             attempt=self._issuer.attempt, w=release.windows_paid,
             terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
         )  # fmt: skip
@@ -159,10 +165,8 @@ class CountReleases:
         paying: set[Fraction],
     ) -> dict[Fraction, Values]:  # fmt: skip
         """Draw one noise chain for all epsilons that pay, and smooth each; close the groups of the other epsilons."""
-        for epsilon, mechanism in plan.mechanisms.items():
-            name = plan.state_name(epsilon)
-            if epsilon not in paying and name in state.operator_states:
-                state.operator_states[name] = mechanism.pause(state.operator_states[name])
+        for epsilon in plan.mechanisms.keys() - paying:
+            self._pause(state, plan.state_name(epsilon))
         if not paying:
             return {}
         issuer, end = self._issuer, window.window_end
@@ -174,17 +178,17 @@ class CountReleases:
         else:
             noise = noise_chain(key, context, counts_digest(counts), list(laws.values()), len(counts))
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
-        released = {}
         position = 0
         if isinstance(plan, ChangePlan):
             counts, position = self._summed(state, plan, window)
+        released = {}
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
             previous = state.operator_states[name] if name in state.operator_states else mechanism.initial()
             item = TickInput(counts, noise[law], key, context, slot, position)
             state.operator_states[name], [released[epsilon]] = mechanism.step(previous, item)
-            if plan.publication_key is not None:
-                state.publication_keys[plan.release.name] = plan.publication_key
+        if plan.publication_key is not None:
+            state.publication_keys[plan.release.name] = plan.publication_key
         return released
 
     @staticmethod
@@ -201,8 +205,8 @@ class CountReleases:
         return summed, tick.position
 
     def _answers(
-        self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, released: dict[Fraction, Values],
-        verdicts: BudgetDecisions,
+        self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, head: Head,
+        released: dict[Fraction, Values], decisions: BudgetDecisions,
     ) -> Iterator[Published]:  # fmt: skip
         """Compute a query's answer from the released values; it is free, so there is no ledger entry."""
         end, answers = window.window_end, dict[Fraction, Any]()
@@ -211,8 +215,7 @@ class CountReleases:
             state.operator_states[name], answers[epsilon] = query.step(
                 state.operator_states.get(name), released.get(epsilon), end, epsilon
             )
-        head = self._issuer.head(end - self._issuer.tick_length, end)
-        for audience, (reason, _) in verdicts.items():
+        for audience, (reason, _) in decisions.items():
             if not query.publishes_to(audience):
                 continue
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
@@ -222,16 +225,9 @@ class CountReleases:
 
     # --- state between windows ------------------------------------------------------------------------
 
-    def _mechanisms(self) -> dict[str, CountMechanism]:
-        return {
-            plan.state_name(epsilon): mechanism
-            for plan in self._plans
-            for epsilon, mechanism in plan.mechanisms.items()
-        }
-
     def operators(self) -> dict[str, Operator[Any, Any, Any]]:
         """Return the operators to which the operator states belong, by name."""
-        operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
+        operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms)
         for plan in self._plans:
             if isinstance(plan, ChangePlan):
                 operators[plan.sums_name] = plan.sums

@@ -302,21 +302,10 @@ class ThresholdReleases:
         runs = state.runs.get(plan.state_name)
         if not begins and (runs is None or runs.day != day.number):
             return WAITING
-        if self._exceeds_factor_limit(state, plan, window, day):
-            return "factor"
-        return None
-
-    def _exceeds_factor_limit(
-        self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay
-    ) -> bool:
-        """Record the largest cost of a partly changed day; undo it if it would exceed the limit of an attribute."""
         name = line_name(plan.release.name, self._version, self._issuer.attempt, day.number)
         line = ChargeStream(SPARSE_VECTOR, 1, plan.covered, day=day.number)
-        state.charged.note(window.window_end, name, line, dict.fromkeys(plan.release.audiences, 2 * plan.price.day))
-        passed = self._limit.passed_by_window(state, plan.covered, window.window_end)
-        if passed:
-            state.charged.undo(window.window_end, name)
-        return passed
+        changed = dict.fromkeys(plan.release.audiences, 2 * plan.price.day)  # largest loss of a partly changed day
+        return None if self._limit.admits(state, window.window_end, name, line, changed) else "factor"
 
     def _query(
         self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay

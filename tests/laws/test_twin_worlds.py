@@ -107,14 +107,14 @@ def resuming_at_the_latest_observation(patch: pytest.MonkeyPatch) -> None:
 
 def denying_empty_windows(patch: pytest.MonkeyPatch) -> None:
     """A window without anybody is not charged."""
-    verdicts = BudgetGate.verdicts
+    decisions = BudgetGate.decisions
 
     def judged(self: BudgetGate, state: Any, plan: Any, window: Any) -> Any:
         if not any(window.counts):
             return dict.fromkeys(audiences_of(plan.release), BudgetDecision(WAITING))
-        return verdicts(self, state, plan, window)
+        return decisions(self, state, plan, window)
 
-    patch.setattr(BudgetGate, "verdicts", judged)
+    patch.setattr(BudgetGate, "decisions", judged)
 
 
 def vouching_by_traps(patch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_a_run_whose_sums_are_lost_is_not_begun_again() -> None:
 def test_a_window_that_is_denied_ends_the_run_of_its_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later windows tell of it: they hold the sums of all changes before them."""
     stage, passed = ReleaseStage(policy(), "dbh", KEYS), FOUR + 3 * TICK
-    monkeypatch.setattr(FactorLimit, "passed_by_window", lambda self, state, zones, end: end == passed)
+    monkeypatch.setattr(FactorLimit, "admits", lambda self, state, end, *line: end != passed)
     records, _, state = released(windows(FOUR + TICK, 5), stage)
     assert of_public(records) == [None, None, "factor", "waiting", "waiting"]
     later, _, _ = released(windows(FOUR + DAY + TICK, 2), stage, state)
