@@ -94,7 +94,7 @@ def globals_of_a_later_version() -> Mapping[str, processes.Own]:
     values: defaultdict[str, dict[str, object]] = defaultdict(dict)
     for module, name, value in changes():
         values[module.__name__][name] = value
-    return GLOBALS | {module: partial(dict, each) for module, each in values.items()}
+    return {**GLOBALS, **{module: partial(dict, each) for module, each in values.items()}}
 
 
 def policy_text(capacity: int = 60) -> str:

@@ -46,9 +46,9 @@ EVENTS = 7
 """After how many events the connection of an event stream breaks."""
 AGAIN = 1.0
 """Seconds until a reader whose event stream has ended opens another one."""
-GLOBALS: Mapping[str, Callable[[], Mapping[str, Any]]] = GLOBALS_OF_ALL | {
-    sse.__name__: lambda: {"_thread_state": threading.local()}
-}
+GLOBALS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
+    **GLOBALS_OF_ALL, sse.__name__: lambda: {"_thread_state": threading.local()}
+}  # fmt: skip
 """What the service's process has for itself."""
 
 

@@ -346,9 +346,9 @@ def _bundle(servers: str, *, records: bool = False) -> Any:
     return read
 
 
-GLOBALS: Mapping[str, Callable[[], Mapping[str, Any]]] = occupancy.GLOBALS | {
-    product.__name__: lambda: {"kafka_bundle": _bundle}
-}
+GLOBALS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
+    **occupancy.GLOBALS, product.__name__: lambda: {"kafka_bundle": _bundle}
+}  # fmt: skip
 """What the operator's process has for itself."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from connectors.storage.kafka.client import partition_of
 from stream.engine.snapshot import chains, open_snapshot
 from stream.pipeline import Options
 from stream.records import DAY
@@ -20,6 +21,7 @@ from stream.schemas import AUDIT, CONTROL, LEAKAGE, METADATA, OBSERVATIONS, QUAR
 from tests.simulation import occupancy, readers, recovery
 from tests.simulation.checker import Record, misindexed, misread, problems
 from tests.simulation.kafka_brokers import Cluster
+from tests.simulation.kafka_logs import Record as LogRecord
 from tests.simulation.network import Network
 from tests.simulation.processes import Globals, Process
 from tests.simulation.run import KILLED, RESULTS, TOPICS, End, Run, nothing
@@ -301,9 +303,7 @@ class WireRun(Run):
                 before = made_by.index(LATER)
                 known = chains(states[before - 1]) if before else {}
                 sites = (
-                    name
-                    for name in occupancy.SITES
-                    if occupancy.partition_of(name, occupancy.PARTITIONS) == partition.number
+                    name for name in occupancy.SITES if partition_of(name, occupancy.PARTITIONS) == partition.number
                 )
                 entries |= {site: known.get(site, (0, ""))[0] for site in sites}
         return entries
@@ -360,7 +360,7 @@ class WireRun(Run):
     def _visible(self, topic: str) -> int:
         return len({record.value for record in self._shown(topic)})
 
-    def _shown(self, topic: str) -> Iterator[Record]:
+    def _shown(self, topic: str) -> Iterator[LogRecord]:
         """Yield every committed record that a topic has ever shown."""
         for records in [*self._lost.get(topic, []), *(each.history() for each in self.cluster.topics.get(topic, []))]:
             yield from (record for record in records if record.committed)
