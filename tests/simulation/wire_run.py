@@ -59,7 +59,8 @@ OTHER_VERSION = "UsageError: mechanism version"
 """What a worker says that is refused because the cluster works under another mechanism version."""
 ONCE_MORE = 4.0
 """Seconds for which a former mechanism version works once more."""
-FULL = "No space left on device"
+FULL = ("No space left on device", "disk full")
+"""What a program says that cannot write a file, in the words of the system or in its own."""
 CLOCKS_APART = 30
 """Seconds by which one clock may be wrong: two of them together are no minute apart, from which on an ingest ends."""
 SLOW_DISK = 4.0
@@ -214,7 +215,7 @@ class WireRun(Run):
             or (bool(self._lost) and name == "ingest")
             or (apart and name == "ingest" and APART in end)
             or (RIVAL in self.processes and name == "ingest" and TAKEN in end)
-            or (FULL in end and any(event.kind == "fill disk" for event in self.events))
+            or (any(words in end for words in FULL) and any(event.kind == "fill disk" for event in self.events))
         )
 
     @property
