@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what needs no broker does not load a client of Kafka
 
     from tests.integration.kafka_brokers import Broker, JavaCluster
     from tests.integration.secured_kafka import SecuredKafka
+    from tests.support.any_broker import AnyBroker
 
 T = TypeVar("T")
 # Collecting makes half a million objects and no garbage: searching them again and again takes a tenth of its time.
@@ -79,6 +80,14 @@ def kafka(_broker: Broker) -> Broker:
 
     asyncio.run(clear_topics(_broker.bootstrap))
     return _broker
+
+
+@pytest.fixture(params=["simulated", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.long])])
+def broker(request: pytest.FixtureRequest) -> AnyBroker:
+    """A simulated broker without a topic; each night a real one."""
+    from tests.support.any_broker import RealBroker, SimulatedBroker
+
+    return SimulatedBroker() if request.param == "simulated" else RealBroker(request.getfixturevalue("kafka"))
 
 
 @pytest.fixture(scope="module")

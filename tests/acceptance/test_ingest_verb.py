@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -174,30 +173,3 @@ def test_ingest_ends_although_the_broker_does_not_answer(kafka: Broker, scenario
     assert err.splitlines()[-1].startswith("tacet: no answer from Kafka for 8 s")
     assert "Traceback" not in err
     assert json.loads(out)["accepted"] + json.loads(out)["waiting"] >= 4
-
-
-@pytest.mark.kafka
-def test_a_file_cut_by_ingest_gives_the_private_topics_of_a_replay_cut_likewise(
-    scenario: Scenario, bootstrap: str
-) -> None:
-    common = ["--policy", str(scenario.policy), "--key-file", str(scenario.key)]
-    cut = ["--from", "2026-03-02T10:08:00Z", "--to", "2026-03-02T10:34:00Z"]
-    here("replay", scenario.rows, *common, "--out", scenario.folder / "out", *cut)
-    here("ingest", "--kafka", bootstrap, *common, "--observations", scenario.rows, *cut)
-    wanted = {
-        path.parent.name: path.read_text().splitlines() for path in (scenario.folder / "out/private").glob("*/*.jsonl")
-    }
-    assert {len(lines) for lines in wanted.values()} == {2 * 5}, "windows from 10:10 to 10:30"
-    worker = subprocess.Popen(command(["worker", "--kafka", bootstrap, *common]), stderr=subprocess.DEVNULL)
-    try:
-        found: dict[str, Any] = {}
-        patience = time.monotonic() + PATIENCE
-        while found != wanted and time.monotonic() < patience:
-            words = ["subscribe", "--kafka", bootstrap, "--from-start", "--until-end", "--json"]
-            found = {name: here(*words, "--audience", name).stdout.splitlines() for name in wanted}
-        worker.terminate()
-        assert worker.wait(PATIENCE) == 0
-    finally:
-        worker.kill()
-        worker.wait()
-    assert found == wanted

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from connectors.keys import key_files
 from connectors.runtime import logs
-from stream.schemas import OBSERVATIONS as TOPIC
-from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
-from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.acceptance.command_line import POLICY, command
 from tests.support.patience import PATIENCE
 
 CLOSED = "127.0.0.1:1"
@@ -76,50 +69,3 @@ def test_a_command_used_wrongly_says_so_in_json(words: list[str]) -> None:
     code, lines = ended(words)
     assert code == 2
     assert len(lines) == 1
-
-
-async def put(kafka: Broker, value: bytes) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
-    await producer.start()
-    try:
-        await producer.send_and_wait(TOPIC, value, key=b"east", partition=0)
-    finally:
-        await producer.stop()
-
-
-@pytest.mark.kafka
-def test_a_worker_on_a_real_broker_writes_json_alone_and_nothing_of_what_it_reads(
-    kafka: Broker, files: list[str | Path], tmp_path: Path
-) -> None:
-    asyncio.run(clear_topics(kafka.bootstrap))
-    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", files[1])
-    rows, err = tmp_path / "o.csv", tmp_path / "err"
-    rows.write_text(OBSERVATIONS)
-    words = command(["worker", "--kafka", kafka.bootstrap, *files])
-    with err.open("w") as file, subprocess.Popen(words, env=environment(), stderr=file) as worker:
-        try:
-            asyncio.run(put(kafka, CANARY.encode()))
-            tacet("ingest", "--kafka", kafka.bootstrap, *files, "--observations", rows)
-            deadline = time.monotonic() + PATIENCE
-            while not published(kafka) and time.monotonic() < deadline and worker.poll() is None:
-                time.sleep(0.5)
-            worker.send_signal(signal.SIGTERM)
-            assert worker.wait(timeout=PATIENCE) == 0
-        finally:
-            worker.kill()
-    text = err.read_text()
-    lines = lines_of(text)
-    loggers = {line["logger"].partition(".")[0] for line in lines}
-    assert "aiokafka" in loggers
-    assert loggers & {"connectors", "stream"}
-    for report in (CANARY, "jane", "00:00:5e", "02:00:00:00:0e:01"):
-        assert report not in text
-
-
-def published(kafka: Broker) -> bool:
-    words = ["subscribe", "--kafka", kafka.bootstrap, "--audience", "facilities", "--release", "occupancy"]
-    done = subprocess.run(
-        [sys.executable, "-m", "connectors", *words, "--from-start", "--until-end", "--json"],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    return bool(done.stdout)

@@ -13,7 +13,8 @@ import yaml
 
 from connectors.cli.main import tacet
 from stream.settings import Settings
-from tests.integration.kafka_brokers import IMAGE, VERSION, Broker, kafka_jars
+from tests.conftest import had
+from tests.integration.kafka_brokers import IMAGE, VERSION, required_jars
 from tests.support.documents import DOCUMENTS
 from tests.support.patience import PATIENCE
 from tests.support.verb_tree import subcommands
@@ -291,10 +292,8 @@ def test_the_broker_is_its_own_controller_and_makes_no_topic_by_itself() -> None
 
 
 @pytest.mark.kafka
-def test_kafka_itself_accepts_the_broker_settings(kafka: Broker, tmp_path: Path) -> None:
-    jars = kafka_jars()
-    if jars is None:
-        pytest.skip("Kafka's own tools are not on this machine")
+def test_kafka_itself_accepts_the_broker_settings(tmp_path: Path) -> None:
+    jars = had(required_jars)
     file = tmp_path / "server.properties"
     settings = properties() | {"log.dirs": str(tmp_path / "data")}
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

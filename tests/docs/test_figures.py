@@ -247,7 +247,7 @@ BAD_ROWS = (
     "tests/unit/recordings/test_observation_files.py::test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done"
 )
 STOPPED = "tests/acceptance/test_cli.py::test_a_service_that_is_told_to_stop_while_it_starts_exits_0"
-OTHERS = "tests/integration/test_kafka_worker.py::test_another_policy_or_key_is_exit_code_2_and_one_line"
+OTHERS = "tests/integration/test_one_writer.py::test_one_policy_and_one_key_work_at_a_time"
 MALFORMED = "tests/acceptance/test_leakage_cli.py::test_a_malformed_model_exits_with_2_and_names_the_entry"
 IN_TIME = "tests/acceptance/test_ingest_verb.py::test_ingest_ends_although_the_broker_does_not_answer"
 DEMO = "tests/acceptance/test_demo.py::test_the_day_that_the_readme_shows_is_such_a_day"

@@ -411,10 +411,16 @@ def _jars(version: str = VERSION) -> Path:
     return jars
 
 
+def required_jars() -> Path:
+    """Return the folder of Kafka's jars; NoKafkaError if they, or Java, cannot be had here."""
+    _require_java()
+    return _jars()
+
+
 def kafka_jars() -> Path | None:
-    """Return the folder of Kafka's jars if they are on this machine already."""
+    """Return the folder of Kafka's jars; None if they, or Java, cannot be had here."""
     with contextlib.suppress(NoKafkaError):
-        return _jars() if shutil.which("java") else None
+        return required_jars()
     return None
 
 

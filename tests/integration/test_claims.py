@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.storage.kafka.client import KafkaSink
-from connectors.storage.kafka.cluster import found_cluster
+from connectors.storage.kafka.cluster import found_cluster, read
 from connectors.storage.kafka.source_leases import ClockApartError, DisplacedError, SourceLeases, wall
 from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.errors import UsageError
@@ -20,25 +19,29 @@ from stream.records import MINUTE, Heartbeat
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import POLICY, command
 from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import waiting_for, within_patience
 
-pytestmark = [pytest.mark.kafka]
 PAIRS = [("east", "127.0.0.1"), ("west", "127.0.0.1")]
 PARTITIONS = 4
 
 
-@pytest.fixture
-async def bootstrap(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.storage.kafka.source_leases.BEAT", 500_000)
-    names = topic_names(load_policy(POLICY))
-    await clear_topics(kafka.bootstrap)
-    await create_topics(kafka.bootstrap, names, partitions=PARTITIONS)
-    await found_cluster(kafka.bootstrap, PARTITIONS)
-    yield kafka.bootstrap
-    await clear_topics(kafka.bootstrap)
 
 
-async def test_a_twin_is_refused_while_the_first_lives(bootstrap: str) -> None:
+async def begun(broker: AnyBroker | Broker) -> str:
+    """Begin a cluster; return its bootstrap servers."""
+    await clear_topics(broker.bootstrap)
+    await create_topics(broker.bootstrap, topic_names(load_policy(POLICY)), partitions=PARTITIONS)
+    await found_cluster(broker.bootstrap, PARTITIONS)
+    return broker.bootstrap
+
+
+@on_any_broker
+async def test_a_twin_is_refused_while_the_first_lives(broker: AnyBroker) -> None:
+    bootstrap = await begun(broker)
     first, twin = SourceLeases(bootstrap, PAIRS), SourceLeases(bootstrap, PAIRS[:1])
     await first.start(PARTITIONS)
     living = asyncio.create_task(first.renew())
@@ -50,7 +53,9 @@ async def test_a_twin_is_refused_while_the_first_lives(bootstrap: str) -> None:
     await twin.stop()
 
 
-async def test_take_over_ends_the_other_loudly_and_later_sessions_win(bootstrap: str) -> None:
+@on_any_broker
+async def test_take_over_ends_the_other_loudly_and_later_sessions_win(broker: AnyBroker) -> None:
+    bootstrap = await begun(broker)
     first, heir = SourceLeases(bootstrap, PAIRS), SourceLeases(bootstrap, PAIRS[:1])
     session = await first.start(PARTITIONS)
     living = asyncio.create_task(first.renew())
@@ -61,16 +66,21 @@ async def test_take_over_ends_the_other_loudly_and_later_sessions_win(bootstrap:
     await heir.stop()
 
 
-async def test_what_ended_well_is_free_at_once_and_a_session_never_goes_back(bootstrap: str) -> None:
+@on_any_broker
+async def test_what_ended_well_is_free_at_once_and_a_session_never_goes_back(broker: AnyBroker) -> None:
+    bootstrap = await begun(broker)
     first = SourceLeases(bootstrap, PAIRS)
     session = await first.start(PARTITIONS)
     await first.stop()
+    assert (await read(bootstrap)).beats == {}, "nobody waits until a lease expires"
     behind = SourceLeases(bootstrap, PAIRS, clock=lambda: wall() - MINUTE // 2)
     assert await within_patience(behind.start(PARTITIONS), "a claim") == session + 1
     await behind.stop()
 
 
-async def test_a_session_is_later_than_any_in_the_log(bootstrap: str) -> None:
+@on_any_broker
+async def test_a_session_is_later_than_any_in_the_log(broker: AnyBroker) -> None:
+    bootstrap = await begun(broker)
     sink = KafkaSink(bootstrap)
     await sink.start()
     ahead = wall() + 10 * MINUTE
@@ -82,7 +92,9 @@ async def test_a_session_is_later_than_any_in_the_log(bootstrap: str) -> None:
     await claims.stop()
 
 
-async def test_a_recording_keeps_its_session_and_is_refused_where_all_of_it_would_be_dropped(bootstrap: str) -> None:
+@on_any_broker
+async def test_a_recording_keeps_its_session_and_is_refused_where_all_of_it_would_be_dropped(broker: AnyBroker) -> None:
+    bootstrap = await begun(broker)
     for session in (1000, 1000, 2000):
         claims = SourceLeases(bootstrap, PAIRS)
         assert await claims.start(PARTITIONS, session=session) == session
@@ -94,14 +106,19 @@ async def test_a_recording_keeps_its_session_and_is_refused_where_all_of_it_woul
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(2 * MINUTE, "ahead"), (-2 * MINUTE, "behind")])
-async def test_a_clock_that_is_not_the_brokers_stops_loudly(bootstrap: str, ahead: int, said: str) -> None:
+@on_any_broker
+async def test_a_clock_that_is_not_the_brokers_stops_loudly(broker: AnyBroker, ahead: int, said: str) -> None:
+    bootstrap = await begun(broker)
     claims = SourceLeases(bootstrap, PAIRS, clock=lambda: wall() + ahead)
     with pytest.raises(ClockApartError, match=rf"clock: must agree with the broker's within 60 s, is 1\d\d s {said}"):
         await claims.start(PARTITIONS)
     await claims.stop()
 
 
-async def test_of_two_ingests_the_displaced_one_exits_1_and_the_refused_one_2(bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.kafka
+@pytest.mark.long
+async def test_of_two_ingests_the_displaced_one_exits_1_and_the_refused_one_2(kafka: Broker, tmp_path: Path) -> None:
+    bootstrap = await begun(kafka)
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "communities").write_text("s3cret\n")
     (tmp_path / "communities").chmod(0o600)

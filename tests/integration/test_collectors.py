@@ -35,6 +35,7 @@ from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
 from tests.integration.kafka_brokers import Broker, administrator, delete_topics, free_port
+from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.documents import section
 from tests.support.patience import until, within_patience
 from tests.support.receivers import Hands, Log
@@ -132,12 +133,11 @@ async def test_snmptrapds_log_is_read_over_its_rotation_and_our_restart(
 # --- telegraf's topic ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def bootstrap(kafka: Broker) -> AsyncIterator[str]:
-    await delete_topics(kafka.bootstrap, [TOPIC])
-    await create_topics(kafka.bootstrap, [TOPIC], partitions=2)
-    yield kafka.bootstrap
-    await delete_topics(kafka.bootstrap, [TOPIC])
+async def begun(broker: AnyBroker | Broker) -> str:
+    """Let telegraf's topic be empty; return the bootstrap servers."""
+    await delete_topics(broker.bootstrap, [TOPIC])
+    await create_topics(broker.bootstrap, [TOPIC], partitions=2)
+    return broker.bootstrap
 
 
 def collected(bootstrap: str, folder: Path, group: str) -> TelegrafListener:
@@ -158,9 +158,9 @@ async def play(bootstrap: str, *messages: str, ago: int = 0) -> None:
     await producer.stop()
 
 
-@pytest.mark.kafka
-async def test_what_telegraf_wrote_is_read_once_and_on_after_a_restart(bootstrap: str, tmp_path: Path) -> None:
-    sink, group = Log(), "restarted"
+@on_any_broker
+async def test_what_telegraf_wrote_is_read_once_and_on_after_a_restart(broker: AnyBroker, tmp_path: Path) -> None:
+    bootstrap, sink, group = await begun(broker), Log(), "restarted"
     await play(bootstrap, AS_TEXT)
     async with receiving(collected(bootstrap, tmp_path, group), sink) as receiver:
         (entrance,) = receiver.listeners
@@ -182,11 +182,11 @@ async def test_what_telegraf_wrote_is_read_once_and_on_after_a_restart(bootstrap
     assert sorted(row.access_point or "" for row in sink.rows) == [RADIO, OTHER_RADIO, OTHER_RADIO]
 
 
-@pytest.mark.kafka
+@on_any_broker
 async def test_where_a_topic_has_lost_what_was_not_read_it_goes_on_with_what_is_left(
-    kafka: Broker, bootstrap: str, tmp_path: Path
+    broker: AnyBroker, tmp_path: Path
 ) -> None:
-    sink, group = Log(), "lost"
+    bootstrap, sink, group = await begun(broker), Log(), "lost"
     async with receiving(collected(bootstrap, tmp_path, group), sink) as receiver:
         await until(lambda: receiver.listeners[0].can_receive)
         await play(bootstrap, *[AS_DIGITS] * 4)
@@ -202,21 +202,23 @@ async def test_where_a_topic_has_lost_what_was_not_read_it_goes_on_with_what_is_
         assert receiver.counters.datagrams == 2
 
 
-@pytest.mark.kafka
-async def test_a_topic_that_is_not_there_is_named(kafka: Broker, tmp_path: Path) -> None:
-    await delete_topics(kafka.bootstrap, [TOPIC])
+@on_any_broker
+async def test_a_topic_that_is_not_there_is_named(broker: AnyBroker, tmp_path: Path) -> None:
+    await delete_topics(broker.bootstrap, [TOPIC])
     with pytest.raises(UsageError, match=f"topic {TOPIC}: does not exist"):
-        async with receiving(collected(kafka.bootstrap, tmp_path, "nothing"), Log()):
+        async with receiving(collected(broker.bootstrap, tmp_path, "nothing"), Log()):
             pass
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["json", "influx"])
-async def test_telegraf_itself(bootstrap: str, tmp_path: Path, form: str) -> None:
+async def test_telegraf_itself(kafka: Broker, tmp_path: Path, form: str) -> None:
     telegraf = os.environ.get("TACET_TELEGRAF") or shutil.which("telegraf")
     if telegraf is None:
         pytest.skip("telegraf is not on this machine; it builds from the Go module proxy, and TACET_TELEGRAF names it")
     needed("snmptrapd", "TACET_REQUIRE_SNMPTRAP")
+    bootstrap = await begun(kafka)
     (text,) = re.findall(r"```toml\n(.*?)```", section("docs/sources.md", "telegraf"), re.DOTALL)
     port, sink = free_port(socket.SOCK_DGRAM), Log()
     text = (

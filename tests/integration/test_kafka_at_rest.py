@@ -11,11 +11,14 @@ from pathlib import Path
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.keys import key_files
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.storage.kafka.topics import topic_names
+from connectors.storage.site_metadata import site_metadata
+from connectors.subscribe.service import read_metadata
 from stream.encoding import decode_message
 from stream.encryption import Kind, clear_of, is_encrypted, split_parts, unseal
 from stream.records import ObservationBatch
@@ -23,11 +26,13 @@ from stream.release.validation import load_policy
 from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here
+from tests.acceptance.test_log_lines import CANARY, JSON, lines_of
 from tests.integration.kafka_brokers import Broker, JavaBroker, administrator, clear_topics, free_port
 from tests.integration.storm import records
 from tests.integration.two_writers import Scenario, all_out, assert_one_history
 from tests.support.patience import PATIENCE, wait_until
 
+pytestmark = pytest.mark.kafka
 RESTRICTED = "[restricted]\noccupancy = true\npresence = true\n" + POLICY
 FIRST_DAY = TICKS[0][:10]
 
@@ -89,31 +94,59 @@ def segments(data: Path) -> Iterator[bytes]:
                 yield path.read_bytes()
 
 
+async def send_canary(kafka: Broker) -> None:
+    """Send what is no message of an ingest, and must be quoted nowhere."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    await producer.send_and_wait(OBSERVATIONS, CANARY.encode(), key=b"east", partition=0)
+    await producer.stop()
+
+
+def assert_another_data_key_is_refused(scenario: Scenario) -> None:
+    document = json.loads((scenario.folder / "worker").read_text())
+    (scenario.folder / "wrong").touch(0o600)
+    other = document | {"data": document["data"] | {"key": "ab" * 32}}
+    (scenario.folder / "wrong").write_text(json.dumps(other))
+    wrong = scenario.worker(*scenario.words(key="wrong"), log="log-wrong", given=JSON)
+    assert wrong.wait(timeout=PATIENCE) == 2
+    assert "data key: must be the one under which this was encrypted, got another" in scenario.log("log-wrong")
+
+
 def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_their_keys(scenario: Scenario) -> None:
+    """What workers log, with every library's debugging, are lines of JSON that tell nothing either."""
     pour(scenario)
+    asyncio.run(send_canary(scenario.kafka))
+    assert_another_data_key_is_refused(scenario)
     ports = [free_port() for _ in range(2)]
     workers = [
-        scenario.worker(*scenario.words(key="worker"), "--metrics", f"127.0.0.1:{port}", log=f"log-{number}")
+        scenario.worker(
+            *scenario.words(key="worker"), "--metrics", f"127.0.0.1:{port}", log=f"log-{number}", given=JSON
+        )
         for number, port in enumerate(ports)
     ]
     wait_until(lambda: all_out(scenario.kafka), "all windows must be released")
     assert_one_history(scenario.kafka)
+    assert asyncio.run(read_metadata(kafka=scenario.kafka.bootstrap)) == site_metadata(load_policy(RESTRICTED))
     reported = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).read() for port in ports]
     assert all(b"tacet_releases_total" in text for text in reported)
     for worker in workers:
         worker.terminate()
         assert worker.wait(timeout=PATIENCE) == 0
+    for name in ("log-wrong", "log-0", "log-1"):
+        loggers = {line["logger"].partition(".")[0] for line in lines_of(scenario.log(name))}
+        assert "aiokafka" in loggers
+        assert loggers & {"connectors", "stream"}
+    reported += [scenario.log(name).encode() for name in ("log-wrong", "log-0", "log-1")]
     topics, sought = everything(scenario), needles(scenario)
     stored = b"".join(value for values in topics.values() for value in values)
     assert [needle for needle in sought if needle in stored] == []
-    reported += [scenario.log(f"log-{number}").encode() for number in range(2)]
-    assert [needle for needle in sought if needle in b"".join(reported)] == []
+    assert [needle for needle in sought | {CANARY.encode()} if needle in b"".join(reported)] == []
     if isinstance(scenario.kafka, JavaBroker):
         written = b"".join(segments(scenario.kafka.data))
         assert b"tacet" in written or b"facilities" in written
         assert [needle for needle in sought if needle in written] == []
     vault = key_files.FileKeys(scenario.folder / "worker").vault
-    batches = [value for value in topics[OBSERVATIONS] if not value.startswith(b"{")]
+    batches = [value for value in topics[OBSERVATIONS] if not value.startswith(b"{") and value != CANARY.encode()]
     read = [decode_message(value, vault)[0] for value in batches]
     assert sum(len(each.rows) for each in read if isinstance(each, ObservationBatch)) > 4
     assert all(is_encrypted(value) for value in batches)
@@ -126,17 +159,3 @@ def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_thei
     for snapshot in topics[SNAPSHOT]:
         for site in split_parts(unseal(Kind.SNAPSHOT, snapshot))[1].values():
             assert is_encrypted(site)
-
-
-def test_a_worker_with_another_data_key_stops_and_nothing_is_lost(scenario: Scenario) -> None:
-    pour(scenario)
-    document = json.loads((scenario.folder / "worker").read_text())
-    (scenario.folder / "wrong").touch(0o600)
-    other = document | {"data": document["data"] | {"key": "ab" * 32}}
-    (scenario.folder / "wrong").write_text(json.dumps(other))
-    wrong = scenario.worker(*scenario.words(key="wrong"))
-    assert wrong.wait(timeout=PATIENCE) == 2
-    assert "data key: must be the one under which this was encrypted, got another" in scenario.log()
-    scenario.worker(*scenario.words(key="worker"), log="right")
-    wait_until(lambda: all_out(scenario.kafka), "all windows must be released")
-    assert_one_history(scenario.kafka)

@@ -140,6 +140,7 @@ def assert_one_ledger_went_on(scenario: Scenario, entries: list[dict[str, Any]],
         assert (report["ok"], report["entries"]) == (True, len(entries))
 
 
+@pytest.mark.long
 def test_interrupted_before_any_step_it_goes_on_and_what_was_begun_counts_at_its_worst(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,10 @@ def test_a_lost_key_and_one_after_it(scenario: Scenario) -> None:
 
 
 def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_that_does(scenario: Scenario) -> None:
+    both = ("--lost", "--key-file", str(scenario.folder / "key"))
+    assert "give either --key-file or --lost" in retire(scenario, *both, code=2)
+    assert "--new-store goes with --store" in retire(scenario, "--lost", "--new-store", str(scenario.folder), code=2)
+    assert "no worker has begun" in retire(scenario, code=2)
     idle = scenario.worker(*scenario.words(), log="idle")
     wait_until(lambda: all_out(scenario.kafka), "all windows must be released")
     key_files.create(scenario.folder / "laboratory", laboratory=True)
@@ -309,6 +314,7 @@ async def late(scenario: Scenario) -> None:
     await producer.stop()
 
 
+@pytest.mark.long
 def test_it_is_the_way_on_where_windows_that_were_begun_cannot_come_out_again(scenario: Scenario) -> None:
     """The observations topic was made anew, so what was not read is gone, and with it what a window was made from."""
     left = {entry["release_id"] for entry in killed_in_a_window(scenario)}
@@ -328,10 +334,3 @@ def test_it_is_the_way_on_where_windows_that_were_begun_cannot_come_out_again(sc
     assert worker.poll() is None
     assert left.isdisjoint(body["release_id"] for body in bodies(scenario.kafka, PRIVATE))
     assert verified(scenario)["ok"] is True
-
-
-def test_what_is_given_must_fit(scenario: Scenario) -> None:
-    both = ("--lost", "--key-file", str(scenario.folder / "key"))
-    assert "give either --key-file or --lost" in retire(scenario, *both, code=2)
-    assert "--new-store goes with --store" in retire(scenario, "--lost", "--new-store", str(scenario.folder), code=2)
-    assert "no worker has begun" in retire(scenario, code=2)

@@ -22,6 +22,7 @@ from stream.records import Heartbeat
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import by_offset, records
+from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import waiting_for
 
 # Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
@@ -58,19 +59,19 @@ def test_observations_are_kept_a_day_and_the_audit_for_ever() -> None:
     assert topic_config(private_topic("a", "r"), private_retention_ms=5000)["retention.ms"] == "5000"
 
 
-@pytest.mark.kafka
-async def test_topics_are_created_with_their_settings_and_never_altered(kafka: Broker, prefix: str) -> None:
+@on_any_broker
+async def test_topics_are_created_with_their_settings_and_never_altered(broker: AnyBroker, prefix: str) -> None:
     private = private_topic(prefix, "occupancy")
     names = [SNAPSHOT, private]
-    first = await create_topics(kafka.bootstrap, names, partitions=4)
-    again = await create_topics(kafka.bootstrap, names, partitions=4)
+    first = await create_topics(broker.bootstrap, names, partitions=4)
+    again = await create_topics(broker.bootstrap, names, partitions=4)
     assert private in first.created
     assert set(again.existing) == set(names)
     assert again.created == ()
     assert first.replication == 1
     with pytest.raises(UsageError, match=f"topic {SNAPSHOT}: must have 8 partitions like all others, has 4"):
-        await create_topics(kafka.bootstrap, [*names, f"{prefix}-new"], partitions=8)
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        await create_topics(broker.bootstrap, [*names, f"{prefix}-new"], partitions=8)
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
     await admin.start()
     (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, SNAPSHOT)])
     there = await admin.list_topics()
@@ -80,20 +81,20 @@ async def test_topics_are_created_with_their_settings_and_never_altered(kafka: B
     assert f"{prefix}-new" not in there  # refused before anything was created
 
 
-@pytest.mark.kafka
-async def test_more_replicas_than_brokers_are_refused(kafka: Broker, prefix: str) -> None:
+@on_any_broker
+async def test_more_replicas_than_brokers_are_refused(broker: AnyBroker, prefix: str) -> None:
     with pytest.raises(UsageError, match=r"replication: must be in \[1, 1\]"):
-        await create_topics(kafka.bootstrap, [prefix], replication=2)
+        await create_topics(broker.bootstrap, [prefix], replication=2)
 
 
-@pytest.mark.kafka
-async def test_the_sink_keeps_the_order_of_calls_and_a_sites_partition(kafka: Broker, prefix: str) -> None:
-    await create_topics(kafka.bootstrap, [prefix], partitions=4)
-    sink = KafkaSink(kafka.bootstrap, topic=prefix)
+@on_any_broker
+async def test_the_sink_keeps_the_order_of_calls_and_a_sites_partition(broker: AnyBroker, prefix: str) -> None:
+    await create_topics(broker.bootstrap, [prefix], partitions=4)
+    sink = KafkaSink(broker.bootstrap, topic=prefix)
     await sink.start()
     beats = [Heartbeat(f"site-{number % 3}", "10.0.0.1", 1, number, 0) for number in range(300)]
     await asyncio.gather(*map(sink.append, beats))
-    there = await records(kafka.bootstrap, prefix)  # before stop: append had returned, so all are durable
+    there = await records(broker.bootstrap, prefix)  # before stop: append had returned, so all are durable
     await sink.stop()
     for site in ("site-0", "site-1", "site-2"):
         mine = [record for record in there if record.key == site.encode()]
@@ -102,15 +103,15 @@ async def test_the_sink_keeps_the_order_of_calls_and_a_sites_partition(kafka: Br
         assert marks == [beat.watermark for beat in beats if beat.site == site]
 
 
-@pytest.mark.kafka
-async def test_the_sink_refuses_a_topic_that_does_not_exist(kafka: Broker, prefix: str) -> None:
-    sink = KafkaSink(kafka.bootstrap, topic=prefix)
+@on_any_broker
+async def test_the_sink_refuses_a_topic_that_does_not_exist(broker: AnyBroker, prefix: str) -> None:
+    sink = KafkaSink(broker.bootstrap, topic=prefix)
     with pytest.raises(UsageError, match="does not exist; create it with 'tacet topics create'"):
         await sink.start()
     await sink.stop()
 
 
-async def put(broker: Broker, topic: str, *values: bytes, partition: int = 0) -> None:
+async def put(broker: AnyBroker, topic: str, *values: bytes, partition: int = 0) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, max_request_size=20 << 20)
     await producer.start()
     for value in values:
@@ -118,50 +119,50 @@ async def put(broker: Broker, topic: str, *values: bytes, partition: int = 0) ->
     await producer.stop()
 
 
-@pytest.mark.kafka
-async def test_a_reader_sees_each_release_once_and_stops_at_the_end(kafka: Broker, prefix: str) -> None:
-    await create_topics(kafka.bootstrap, [prefix], partitions=4)
+@on_any_broker
+async def test_a_reader_sees_each_release_once_and_stops_at_the_end(broker: AnyBroker, prefix: str) -> None:
+    await create_topics(broker.bootstrap, [prefix], partitions=4)
     one, two = b'{"release_id":"a","x":1}', b'{"release_id":"b","x":1}'
-    await put(kafka, prefix, one, two, one, two, one)
-    seen = [record.value async for record in consume(kafka.bootstrap, prefix, until_end=True)]
+    await put(broker, prefix, one, two, one, two, one)
+    seen = [record.value async for record in consume(broker.bootstrap, prefix, until_end=True)]
     assert seen == [one, two]
-    everything = [r.value async for r in consume(kafka.bootstrap, prefix, until_end=True, identity=by_offset)]
+    everything = [r.value async for r in consume(broker.bootstrap, prefix, until_end=True, identity=by_offset)]
     assert everything == [one, two, one, two, one]
 
 
-@pytest.mark.kafka
-async def test_a_copy_that_differs_is_an_error_and_not_a_copy(kafka: Broker, prefix: str) -> None:
-    await create_topics(kafka.bootstrap, [prefix], partitions=4)
-    await put(kafka, prefix, b'{"release_id":"a","x":1}', b'{"release_id":"a","x":2}')
+@on_any_broker
+async def test_a_copy_that_differs_is_an_error_and_not_a_copy(broker: AnyBroker, prefix: str) -> None:
+    await create_topics(broker.bootstrap, [prefix], partitions=4)
+    await put(broker, prefix, b'{"release_id":"a","x":1}', b'{"release_id":"a","x":2}')
     with pytest.raises(FinalityError, match="partition 0, offset 1"):
-        [record async for record in consume(kafka.bootstrap, prefix, until_end=True)]
+        [record async for record in consume(broker.bootstrap, prefix, until_end=True)]
 
 
-@pytest.mark.kafka
-async def test_a_reader_from_the_end_sees_only_what_comes_later(kafka: Broker, prefix: str) -> None:
-    await create_topics(kafka.bootstrap, [prefix], partitions=4)
-    await put(kafka, prefix, b'{"release_id":"a"}')
-    following = consume(kafka.bootstrap, prefix, from_start=False)
+@on_any_broker
+async def test_a_reader_from_the_end_sees_only_what_comes_later(broker: AnyBroker, prefix: str) -> None:
+    await create_topics(broker.bootstrap, [prefix], partitions=4)
+    await put(broker, prefix, b'{"release_id":"a"}')
+    following = consume(broker.bootstrap, prefix, from_start=False)
     assert isinstance(following, AsyncGenerator)
     waiting = asyncio.ensure_future(anext(following))
     later = 0
     async with waiting_for("a record that came behind the end"):
         while not waiting.done():  # until it has found the end, what comes is before it
             later += 1
-            await put(kafka, prefix, b'{"release_id":"b%d"}' % later)
+            await put(broker, prefix, b'{"release_id":"b%d"}' % later)
             await asyncio.wait([waiting], timeout=0.2)
     assert waiting.result().value.startswith(b'{"release_id":"b')
     await following.aclose()
 
 
-@pytest.mark.kafka
-async def test_the_last_snapshot_is_read_and_a_large_one_too(kafka: Broker, prefix: str) -> None:
-    await create_topics(kafka.bootstrap, [SNAPSHOT], partitions=4)
+@on_any_broker
+async def test_the_last_snapshot_is_read_and_a_large_one_too(broker: AnyBroker, prefix: str) -> None:
+    await create_topics(broker.bootstrap, [SNAPSHOT], partitions=4)
     large = bytes(range(256)) * (60 << 10)  # 15 MiB
-    await put(kafka, SNAPSHOT, b"old", b"new", partition=1)
-    await put(kafka, SNAPSHOT, b"old", large, partition=2)
-    assert await last_snapshot(kafka.bootstrap, 1) == b"new"
-    found = await last_snapshots(kafka.bootstrap)
+    await put(broker, SNAPSHOT, b"old", b"new", partition=1)
+    await put(broker, SNAPSHOT, b"old", large, partition=2)
+    assert await last_snapshot(broker.bootstrap, 1) == b"new"
+    found = await last_snapshots(broker.bootstrap)
     assert found[1] == b"new"
     assert found[2] == large
 
@@ -183,11 +184,11 @@ async def test_a_small_message_that_unpacks_to_more_than_its_topic_allows_is_ref
         await producer.stop()
 
 
-@pytest.mark.kafka
-async def test_a_range_read_is_whole_or_a_loss(kafka: Broker, prefix: str) -> None:
-    await create_topics(kafka.bootstrap, [prefix], partitions=2)
-    await put(kafka, prefix, b"0", b"1", b"2", partition=1)
-    assert await read_range(kafka.bootstrap, prefix, 1, 1) == ([b"1", b"2"], 3)
-    assert await read_range(kafka.bootstrap, prefix, 1, 3) == ([], 3)
+@on_any_broker
+async def test_a_range_read_is_whole_or_a_loss(broker: AnyBroker, prefix: str) -> None:
+    await create_topics(broker.bootstrap, [prefix], partitions=2)
+    await put(broker, prefix, b"0", b"1", b"2", partition=1)
+    assert await read_range(broker.bootstrap, prefix, 1, 1) == ([b"1", b"2"], 3)
+    assert await read_range(broker.bootstrap, prefix, 1, 3) == ([], 3)
     with pytest.raises(LossError, match=r"offset 4 is needed, the log holds \[0, 3\)"):
-        await read_range(kafka.bootstrap, prefix, 1, 4)
+        await read_range(broker.bootstrap, prefix, 1, 4)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,6 @@ from stream.schemas import (
     private_topic,
 )
 from tests.acceptance.command_line import command, run
-from tests.acceptance.test_kafka_end_to_end import until_answered
 from tests.integration.kafka_brokers import free_port
 from tests.integration.secured_kafka import (
     ADMIN,
@@ -419,6 +419,23 @@ def running(kafka: SecuredKafka, name: str, *words: str, **more: str) -> Iterato
         process.wait()
 
 
+NOBODY = Association(bytes(6), bytes(6))
+
+
+def until_answered(port: int, told: Association = NOBODY) -> None:
+    """Wait until an inform, of nobody unless told, is answered: ingest listens, and its broker takes what it sends."""
+    patience = time.monotonic() + PATIENCE
+    inform = encode_associate(told, community=b"s3cret", uptime=1, request_id=1, inform=True)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
+        controller.settimeout(0.5)
+        while time.monotonic() < patience:
+            controller.sendto(inform, ("127.0.0.1", port))
+            with suppress(OSError):
+                if controller.recv(65_535):
+                    return
+    raise AssertionError(f"waited {PATIENCE:.0f} s for an answer to an inform")
+
+
 def released(kafka: SecuredKafka, audience: str) -> list[dict[str, Any]]:
     done = kafka.tacet(f"tacet-audience-{audience}", "subscribe", "--audience", audience, *READ[3:])
     return [orjson.loads(line) for line in done.stdout.splitlines()]
@@ -460,6 +477,7 @@ def test_traps_come_to_subscribers_the_account_auditors_and_the_service_each_as_
             time.sleep(2)
             found = [record for record in released(secured_kafka, "dean") if (record["values"] or {}).get("102") == 5]
         assert found, "a window with the five devices in it must have come"
+        assert found[0]["laboratory"] is False
         assert {record["audience"] for record in released(secured_kafka, "deanery")} == {"deanery"}
         window = found[0]["window_end"]
         account = orjson.loads(secured_kafka.tacet("tacet-account", "account", "--json").stdout)

@@ -18,7 +18,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from connectors.keys import key_files
 from connectors.operations.recovery import cluster as kafka_recovery
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots
+from connectors.storage.kafka.topic_readers import Record, end_offsets, last_snapshot, last_snapshots
 from connectors.storage.kafka.topics import create_topics, topic_config
 from stream.encoding import encode_message
 from stream.engine.snapshot import open_snapshot
@@ -27,7 +27,7 @@ from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.acceptance.command_line import POLICY, here, tacet
 from tests.integration.kafka_brokers import Broker, administrator, delete_topics
-from tests.integration.storm import is_stopped
+from tests.integration.storm import is_stopped, records
 from tests.integration.two_writers import (
     CHANGED,
     PARTITIONS,
@@ -69,12 +69,136 @@ def test_a_zombie_that_wakes_writes_nothing_and_ends_where_its_heir_has_another_
     assert {entry["policy_version"] for entry in entries} <= {load_policy(text).version for text in (POLICY, CHANGED)}
 
 
-def test_nothing_keeps_a_whole_cluster_from_going_on(scenario: Scenario) -> None:
-    scenario.worker(*scenario.words())
+def test_one_policy_and_one_key_work_at_a_time(scenario: Scenario) -> None:
+    """Another key or policy is refused in one line; who carries consent takes over, and the former displaces nobody."""
+    asyncio.run(misplace(scenario.kafka))
+    first = scenario.worker(*scenario.words(), "--accept-policy")
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
+    assert findings(scenario) == [], "nothing keeps a whole cluster from going on"
+    wait_until(lambda: bodies(scenario.kafka, QUARANTINE), "it must be refused")
+    (refused,) = bodies(scenario.kafka, QUARANTINE)
+    assert refused["reason"] == "wrong_partition"
+    for words, problem in (
+        (scenario.words("changed"), "policy: must be version"), (scenario.words(key="other"), "key: must be the one"),
+    ):  # fmt: skip
+        done = tacet("worker", *words, code=2)
+        assert "Traceback" not in done.stderr
+        assert [problem in line for line in done.stderr.splitlines()].count(True) == 1
+        assert problem in done.stderr.splitlines()[-1]
+    assert first.poll() is None
+
+    second = scenario.worker(*scenario.words("changed"), "--accept-policy", log="second")
+    wait_until(lambda: first.poll() == 2, "the second takes its place")
+    output = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr.splitlines()[-1]
+    assert "accepted as number 2 in place of the one given" in output
+    (replaced,) = findings(scenario)
+    assert "'tacet worker --accept-policy --again 2'" in replaced["ways"][-1]["do"]
+    send_an_hour_more(scenario)
+    wait_until(lambda: later_out(scenario.kafka), "the second must go on")
+    assert second.poll() is None
+    scenario.worker(*scenario.words(), "--accept-policy", "--again", "2", log="third")
+    wait_until(lambda: second.poll() == 2, "who names the present one takes its place")
+    assert len({entry["policy_version"] for entry in assert_one_history(scenario.kafka)}) == 2
+    assert_an_account_of_every_policy(scenario)
+
+
+def assert_an_account_of_every_policy(scenario: Scenario) -> None:
+    """Assert that an account made of private records knows the policies that came before."""
+    coalition = ["--coalition", "facilities,public", "--json"]
+    reported = orjson.loads(here("account", "--kafka", scenario.kafka.bootstrap, *coalition).stdout)
+    streamed = orjson.loads(here("account", "--kafka", scenario.kafka.bootstrap, "--json").stdout)
+    for site in SITES:
+        (added,) = reported["sites"][site]["last"]["audiences"].values()
+        assert added == streamed["sites"][site]["last"]["coalition"]
+
+
+def test_topics_that_are_set_otherwise_or_were_made_anew_are_refused_with_their_ways_out(scenario: Scenario) -> None:
+    """A worker refuses each, ``recover`` names it, and where the loss is accepted the next worker goes on."""
+    assert_settings_are_refused(scenario)
+    released(scenario)
+    kept = asyncio.run(records(scenario.kafka.bootstrap, SNAPSHOT))
+    make_anew(scenario.kafka, SNAPSHOT)
+    assert_a_lost_snapshot_is_found(scenario)
+    asyncio.run(put_back(scenario.kafka, kept))
+    assert findings(scenario) == [], "its records, put back from a mirror, are a way out"
+
+    make_anew(scenario.kafka, CONTROL)
+    output = tacet("worker", *scenario.words(key="other"), code=2).stderr.splitlines()[-1]
+    assert "the control topic is new" in output
+
+    make_anew(scenario.kafka, OBSERVATIONS)
+    send_an_hour_more(scenario)
+    done = tacet("worker", *scenario.words(), code=1)
+    assert "holds another message than the one that was read there; the topic was made anew" in done.stderr
+    assert any("was deleted and created again" in found["what"] for found in findings(scenario))
+    accepting = scenario.worker(*scenario.words(), "--accept-loss")
+    wait_until(lambda: later_out(scenario.kafka), "it must go on")
+    accepting.terminate()
+    assert accepting.wait(timeout=PATIENCE) == 0
+    assert_one_history(scenario.kafka)
+
+    before = len(bodies(scenario.kafka, PRIVATE))
+    make_anew(scenario.kafka, AUDIT)
+    make_anew(scenario.kafka, SNAPSHOT)
+    done = tacet("worker", *scenario.words(), code=2)
+    assert "fresh books would release windows again; 'tacet recover --kafka'" in done.stderr.splitlines()[-1]
+    assert len(bodies(scenario.kafka, PRIVATE)) == before
+    report = findings(scenario)
+    assert any("audit and snapshot hold none" in found["what"] for found in report)
+    assert all("new ledger" in found["ways"][-1]["do"] for found in report)
+
+
+def released(scenario: Scenario) -> None:
+    """Let a worker release the recording, and stop it."""
+    worker = scenario.worker(*scenario.words())
     wait_until(lambda: all_out(scenario.kafka), "the worker must work")
+    worker.terminate()
+    assert worker.wait(timeout=PATIENCE) == 0
+
+
+def assert_settings_are_refused(scenario: Scenario) -> None:
+    """What a message may claim is bounded by the broker's time, a producer's own bounds nothing; audits stay."""
+    for topic, key, right, wrong in (
+        (OBSERVATIONS, "message.timestamp.type", "LogAppendTime", "CreateTime"),
+        (AUDIT, "retention.ms", "-1", "3600000"),
+    ):
+        asyncio.run(set_otherwise(scenario.kafka, topic, {key: wrong}))
+        output = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
+        problem = f"topic {topic}: must have {key}={right}, has {wrong}"
+        assert f"{problem}; 'kafka-configs.sh" in output
+        (found,) = findings(scenario)
+        assert found["what"] == problem
+        assert f"--add-config {key}={right}" in found["ways"][0]["do"]
+        asyncio.run(set_otherwise(scenario.kafka, topic, {}))
+    asyncio.run(set_otherwise(scenario.kafka, OBSERVATIONS, {"retention.ms": str(7 * 24 * 3600 * 1000)}))  # longer
     assert findings(scenario) == []
 
 
+def assert_a_lost_snapshot_is_found(scenario: Scenario) -> None:
+    report = findings(scenario)
+    assert {found["what"].partition(": ")[0] for found in report} == {
+        f"partition {partition_of(site, PARTITIONS)}" for site in SITES
+    }
+    for found in report:
+        assert "the audit holds records, but there is no state" in found["what"]
+        copy, again, anew = found["ways"]
+        assert "put the records of the topic back from a mirror" in copy["do"]
+        assert "if the observations reach back to the first window" in again["do"]
+        assert "new ledger" in anew["do"]
+
+
+async def put_back(kafka: Broker, kept: list[Record]) -> None:
+    """Write records where they were."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for each in kept:
+        await producer.send_and_wait(
+            SNAPSHOT, each.value, key=each.key, partition=each.partition, timestamp_ms=each.timestamp_ms
+        )
+    await producer.stop()
+
+
+@pytest.mark.long
 def test_nothing_is_found_where_workers_go_on_while_recover_reads(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +218,7 @@ def test_nothing_is_found_where_workers_go_on_while_recover_reads(
     )
 
 
+@pytest.mark.long
 def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(scenario: Scenario) -> None:
     zombie = scenario.worker(*scenario.words(), stop_at=f"{PRIVATE}:2", log="zombie")
     wait_until(lambda: is_stopped(zombie), "the worker must come so far")
@@ -111,20 +236,7 @@ def make_anew(kafka: Broker, topic: str) -> None:
     asyncio.run(create_topics(kafka.bootstrap, [topic], partitions=PARTITIONS))
 
 
-def test_a_control_topic_made_anew_belongs_to_the_key_of_the_snapshots(scenario: Scenario) -> None:
-    first = scenario.worker(*scenario.words())
-    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
-    first.terminate()
-    assert first.wait(20) == 0
-    make_anew(scenario.kafka, CONTROL)
-    output = tacet("worker", *scenario.words(key="other"), code=2).stderr.splitlines()[-1]
-    assert "the control topic is new" in output
-    send_an_hour_more(scenario)
-    scenario.worker(*scenario.words())
-    wait_until(lambda: later_out(scenario.kafka), "the right key must go on")
-    assert_one_history(scenario.kafka)
-
-
+@pytest.mark.long
 def test_a_production_key_whose_control_topic_is_gone_or_was_made_anew_is_told_its_ways_out(scenario: Scenario) -> None:
     bound = scenario.folder / "bound"
     key_files.create(bound, laboratory=False, first_day=20_000)
@@ -148,15 +260,7 @@ def assert_ways_to_the_records_of_the_cluster(found: dict[str, Any]) -> None:
     assert "budgets start again" in retire["price"]
 
 
-def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(scenario: Scenario) -> None:
-    first = scenario.worker(*scenario.words())
-    wait_until(lambda: all_out(scenario.kafka), "the first must work")
-    done = tacet("worker", *scenario.words("changed"), code=2)
-    assert "policy: must be version" in done.stderr.splitlines()[-1]
-    assert first.poll() is None
-    assert_one_history(scenario.kafka)
-
-
+@pytest.mark.long
 def test_of_two_keys_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(scenario: Scenario) -> None:
     both = [scenario.worker(*scenario.words(key=key), log=key) for key in ("key", "other")]
     wait_until(lambda: any(process.poll() is not None for process in both), "one must end")
@@ -178,6 +282,7 @@ async def grow(kafka: Broker, topic: str) -> None:
     await admin.close()
 
 
+@pytest.mark.long
 def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(scenario: Scenario) -> None:
     asyncio.run(grow(scenario.kafka, OBSERVATIONS))
     output = f"topic {OBSERVATIONS}: must have 4 partitions like the whole cluster, has 8"
@@ -197,6 +302,7 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(scenario: Sce
     assert "'tacet key retire --kafka'" in ending["do"]
 
 
+@pytest.mark.long
 def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(scenario: Scenario) -> None:
     asyncio.run(grow(scenario.kafka, PRIVATE))
     read = ["--kafka", scenario.kafka.bootstrap, "--audience", "facilities", "--from-start", "--until-end"]
@@ -208,81 +314,9 @@ def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(sc
     assert f"topic {PRIVATE}: must have 4 partitions" in account.stderr
 
 
-async def stamped_by_producers(kafka: Broker) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-    await admin.start()
-    wanted = {"message.timestamp.type": "CreateTime"}
-    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, OBSERVATIONS, wanted)])
-    await admin.close()
-
-
-def test_a_worker_refuses_observations_that_their_producers_stamp(scenario: Scenario) -> None:
-    """What a message may claim is bounded by the broker's time; a producer's own bounds nothing."""
-    asyncio.run(stamped_by_producers(scenario.kafka))
-    output = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
-    assert (
-        f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime, has CreateTime; 'kafka-conf" in output
-    )
-    assert bodies(scenario.kafka, AUDIT) == []
-
-
-def test_a_worker_refuses_settings_that_lose_something_and_recover_names_them(scenario: Scenario) -> None:
-    asyncio.run(set_otherwise(scenario.kafka, AUDIT, {"retention.ms": "3600000"}))
-    asyncio.run(set_otherwise(scenario.kafka, OBSERVATIONS, {"retention.ms": str(7 * 24 * 3600 * 1000)}))  # longer
-    output = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
-    problem = f"topic {AUDIT}: must have retention.ms=-1, has 3600000"
-    assert f"{problem}; 'kafka-configs.sh" in output
-    (found,) = findings(scenario)
-    assert found["what"] == problem
-    assert "--add-config retention.ms=-1" in found["ways"][0]["do"]
-
-
 async def set_otherwise(kafka: Broker, topic: str, settings: dict[str, str]) -> None:
     async with administrator(kafka.bootstrap) as admin:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, topic_config(topic) | settings)])
-
-
-def test_topics_are_created_where_the_environment_says(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TACET_KAFKA", scenario.kafka.bootstrap)
-    reported = orjson.loads(here("topics", "create", "--policy", scenario.folder / "policy.toml", "--json").stdout)
-    assert PRIVATE in reported["existing"]
-
-
-def test_a_policy_that_was_replaced_displaces_nobody_though_its_supervisor_carries_the_consent(
-    scenario: Scenario,
-) -> None:
-    first = scenario.worker(*scenario.words(), "--accept-policy")
-    wait_until(lambda: all_out(scenario.kafka), "the first must work")
-    second = scenario.worker(*scenario.words("changed"), "--accept-policy", log="second")
-    wait_until(lambda: first.poll() == 2, "the second takes its place")
-    output = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr.splitlines()[-1]
-    assert "accepted as number 2 in place of the one given" in output
-    (replaced,) = findings(scenario)
-    assert "'tacet worker --accept-policy --again 2'" in replaced["ways"][-1]["do"]
-    send_an_hour_more(scenario)
-    wait_until(lambda: later_out(scenario.kafka), "the second must go on")
-    assert second.poll() is None
-    assert tacet("worker", *scenario.words(), "--again", "2", code=2).stderr.endswith("--again needs --accept-policy\n")
-    scenario.worker(*scenario.words(), "--accept-policy", "--again", "2", log="third")
-    wait_until(lambda: second.poll() == 2, "who names the present one takes its place")
-    assert_one_history(scenario.kafka)
-
-
-def test_an_account_after_a_change_of_policy_reads_the_policies_that_are_kept(scenario: Scenario) -> None:
-    first = scenario.worker(*scenario.words())
-    wait_until(lambda: all_out(scenario.kafka), "the first must work")
-    first.terminate()
-    assert first.wait(20) == 0
-    send_an_hour_more(scenario)
-    scenario.worker(*scenario.words("changed"), "--accept-policy")
-    wait_until(lambda: later_out(scenario.kafka), "the second must work")
-    assert len({entry["policy_version"] for entry in assert_one_history(scenario.kafka)}) == 2
-    coalition = ["--coalition", "facilities,public", "--json"]
-    reported = orjson.loads(here("account", "--kafka", scenario.kafka.bootstrap, *coalition).stdout)
-    streamed = orjson.loads(here("account", "--kafka", scenario.kafka.bootstrap, "--json").stdout)
-    for site in SITES:
-        (added,) = reported["sites"][site]["last"]["audiences"].values()
-        assert added == streamed["sites"][site]["last"]["coalition"]
 
 
 async def misplace(kafka: Broker) -> None:
@@ -291,68 +325,6 @@ async def misplace(kafka: Broker) -> None:
     beat = encode_message(Heartbeat("east", "127.0.0.1", 1, 1_772_460_000_000_000, 0))
     await producer.send_and_wait(OBSERVATIONS, beat, key=b"east", partition=(partition_of("east", PARTITIONS) + 1) % 4)
     await producer.stop()
-
-
-def test_a_message_on_the_wrong_partition_goes_to_quarantine_and_forks_no_site(scenario: Scenario) -> None:
-    asyncio.run(misplace(scenario.kafka))
-    scenario.worker(*scenario.words())
-    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
-    wait_until(lambda: bodies(scenario.kafka, QUARANTINE), "it must be refused")
-    (refused,) = bodies(scenario.kafka, QUARANTINE)
-    assert refused["reason"] == "wrong_partition"
-    assert_one_history(scenario.kafka)
-
-
-def test_books_are_never_begun_anew_beside_what_they_have_released(scenario: Scenario) -> None:
-    first = scenario.worker(*scenario.words())
-    wait_until(lambda: all_out(scenario.kafka), "the first must work")
-    first.terminate()
-    assert first.wait(20) == 0
-    released = len(bodies(scenario.kafka, PRIVATE))
-    asyncio.run(delete_topics(scenario.kafka.bootstrap, [AUDIT, SNAPSHOT]))
-    asyncio.run(create_topics(scenario.kafka.bootstrap, [AUDIT, SNAPSHOT], partitions=PARTITIONS))
-    done = tacet("worker", *scenario.words(), code=2)
-    assert "fresh books would release windows again; 'tacet recover --kafka'" in done.stderr.splitlines()[-1]
-    assert len(bodies(scenario.kafka, PRIVATE)) == released
-    report = findings(scenario)
-    assert any("audit and snapshot hold none" in found["what"] for found in report)
-    assert all("new ledger" in found["ways"][-1]["do"] for found in report)
-
-
-def test_a_snapshot_topic_made_anew_is_told_with_its_ways_out(scenario: Scenario) -> None:
-    first = scenario.worker(*scenario.words())
-    wait_until(lambda: all_out(scenario.kafka), "the first must work")
-    first.terminate()
-    assert first.wait(20) == 0
-    assert findings(scenario) == []
-    make_anew(scenario.kafka, SNAPSHOT)
-    report = findings(scenario)
-    assert {found["what"].partition(": ")[0] for found in report} == {
-        f"partition {partition_of(site, PARTITIONS)}" for site in SITES
-    }
-    for found in report:
-        assert "the audit holds records, but there is no state" in found["what"]
-        copy, again, anew = found["ways"]
-        assert "put the records of the topic back from a mirror" in copy["do"]
-        assert "if the observations reach back to the first window" in again["do"]
-        assert "new ledger" in anew["do"]
-
-
-def test_a_recreated_observations_topic_is_noticed(scenario: Scenario) -> None:
-    first = scenario.worker(*scenario.words())
-    wait_until(lambda: all_out(scenario.kafka), "the first must work")
-    first.terminate()
-    assert first.wait(20) == 0
-    asyncio.run(delete_topics(scenario.kafka.bootstrap, [OBSERVATIONS]))
-    asyncio.run(create_topics(scenario.kafka.bootstrap, [OBSERVATIONS], partitions=PARTITIONS))
-    send_an_hour_more(scenario)
-    done = tacet("worker", *scenario.words(), code=1)
-    assert "holds another message than the one that was read there; the topic was made anew" in done.stderr
-    assert any("was deleted and created again" in found["what"] for found in findings(scenario))
-    again = scenario.worker(*scenario.words(), "--accept-loss")
-    wait_until(lambda: later_out(scenario.kafka), "it must go on")
-    assert again.poll() is None
-    assert_one_history(scenario.kafka)
 
 
 async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
@@ -373,6 +345,7 @@ async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
     return gone
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_recover_and_by_the_worker(
     scenario: Scenario,

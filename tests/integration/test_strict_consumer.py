@@ -396,6 +396,7 @@ async def topics(kafka: Broker, prefix: str) -> Topics:
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 async def test_the_group_offset_is_not_believed(
     kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
 ) -> None:
@@ -433,6 +434,7 @@ async def configure(broker: Broker, topic: str, settings: dict[str, str]) -> Non
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 async def test_a_compacted_topic_stops_the_worker_and_accept_loss_goes_on(
     kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
 ) -> None:

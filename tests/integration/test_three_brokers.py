@@ -36,7 +36,7 @@ from tests.integration.two_writers import (
 )
 from tests.support.patience import PATIENCE, wait_until, waiting_for
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ def later_findings(scenario: Scenario) -> list[dict[str, Any]]:
     return list(orjson.loads(later("recover", *scenario.words(), "--json").stdout)["findings"])
 
 
+@pytest.mark.long
 def test_a_version_begins_only_when_the_one_before_has_finished_what_it_began(scenario: Scenario) -> None:
     killed = scenario.worker(*scenario.words(), stop_at=f"{PRIVATE}:2")
     wait_until(lambda: is_stopped(killed), "the worker must come so far")
@@ -82,14 +83,10 @@ def test_a_version_begins_only_when_the_one_before_has_finished_what_it_began(sc
     finishing.terminate()
     assert finishing.wait(20) == 0
 
-    assert later("worker", *scenario.words()).returncode == 2, "without consent"
     send_an_hour_more(scenario)
     scenario.worker(*scenario.words(), "--accept-policy", later=True, log="later")
     wait_until(lambda: later_out(scenario.kafka), scenario.log("later")[-2000:])
     assert_one_history(scenario.kafka)
-    back = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr
-    assert f"to go on from, got {LATER}; 'tacet recover' says" in back
-    assert any(f"made by mechanism version {LATER}" in found["what"] for found in findings(scenario))
 
 
 async def beat_of_a_version_to_come(scenario: Scenario, sites: Sequence[str] = SITES) -> None:
@@ -114,6 +111,7 @@ async def put(scenario: Scenario, site: str, value: bytes) -> None:
     await producer.stop()
 
 
+@pytest.mark.long
 def test_a_worker_loses_nothing_of_what_a_later_version_has_sent_and_that_goes_on_where_it_stops(
     scenario: Scenario,
 ) -> None:
@@ -135,8 +133,11 @@ def test_a_worker_loses_nothing_of_what_a_later_version_has_sent_and_that_goes_o
 
 
 def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(scenario: Scenario) -> None:
+    """The next begins with consent alone, and none of the version before comes back."""
     running = scenario.worker(*scenario.words())
     wait_until(lambda: all_out(scenario.kafka), "the first must work")
+    assert later("worker", *scenario.words()).returncode == 2, "without consent"
+    assert running.poll() is None
     scenario.worker(*scenario.words(), "--accept-policy", later=True, log="later")
     wait_until(lambda: running.poll() == 2, "it must find out")
     assert (
@@ -146,8 +147,12 @@ def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(s
     send_an_hour_more(scenario)
     wait_until(lambda: later_out(scenario.kafka), scenario.log("later")[-2000:])
     assert_one_history(scenario.kafka)
+    back = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr
+    assert f"to go on from, got {LATER}; 'tacet recover' says" in back
+    assert any(f"made by mechanism version {LATER}" in found["what"] for found in findings(scenario))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_message_of_another_program_stops_no_partition(scenario: Scenario) -> None:
     """It was taken for a message of a later version, and no worker went on."""
@@ -165,6 +170,7 @@ def test_a_message_of_another_program_stops_no_partition(scenario: Scenario) -> 
     assert_one_history(scenario.kafka)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_message_that_no_ingest_wrote_is_gone_on_without_as_recover_says(scenario: Scenario) -> None:
     asyncio.run(beat_of_a_version_to_come(scenario, SITES[:1]))

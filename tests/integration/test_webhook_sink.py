@@ -30,10 +30,11 @@ from connectors.sinks.webhooks import WebhookSink, _ReceiverBusyError
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topics import create_topics
 from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import Release
 from stream.errors import UsageError
 from stream.schemas import private_topic
 from tests.acceptance.command_line import command
-from tests.integration.kafka_brokers import Broker
+from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.released_store import count, give
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of a test, 24 bytes or more").decode()
@@ -214,25 +215,32 @@ async def test_the_side_of_a_threshold_is_remembered_over_a_restart(receiver: Re
     assert [event["data"]["side"] for _, event in receiver.taken] == ["above", "below"]
 
 
-@pytest.mark.kafka
+@on_any_broker
 async def test_from_kafka_a_sink_goes_on_where_it_was_and_a_new_one_begins_at_the_present(
-    receiver: Receiver, tmp_path: Path, kafka: Broker, prefix: str
+    broker: AnyBroker, tmp_path: Path, prefix: str
 ) -> None:
     topic = private_topic(prefix, "occupancy")
-    await create_topics(kafka.bootstrap, [topic], partitions=2)
+    await create_topics(broker.bootstrap, [topic], partitions=2)
     records = [count(n, {"a": n}, site=site) for n in range(12) for site in ("east", "west")]
-    source: Any = {"kafka": kafka.bootstrap, "audience": prefix}
+    source: Any = {"kafka": broker.bootstrap, "audience": prefix}
+    present: list[str] = []
+    delivered: list[str] = []
+
+    async def begin(record: Release) -> None:
+        present.append(record["release_id"])
+
+    async def deliver(record: Release) -> None:
+        delivered.append(record["release_id"])
+
     for first, last in ((0, 8), (8, 16), (16, 24)):
-        await produce(kafka, topic, records[first:last])
-        cursor = Cursor(tmp_path / "cursor")
-        sink = WebhookSink(receiver.url, lambda: (SECRET,), Trigger("release"), cursor.notes)
-        await deliver_releases(source, cursor, sink.deliver, sink.begin, until_end=True)
-        await sink.close()
-    assert receiver.ids == [record["release_id"] for record in records[8:]]
+        await produce(broker, topic, records[first:last])
+        await deliver_releases(source, Cursor(tmp_path / "cursor"), deliver, begin, until_end=True)
+    assert present == [record["release_id"] for record in records[6:8]]
+    assert delivered == [record["release_id"] for record in records[8:]]
 
 
-async def produce(kafka: Broker, topic: str, records: list[dict[str, Any]]) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+async def produce(broker: AnyBroker, topic: str, records: list[dict[str, Any]]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
     await producer.start()
     for record in records:
         key = record["site"].encode()

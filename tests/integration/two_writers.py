@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -46,10 +47,14 @@ class Scenario:
         return ["--kafka", self.kafka.bootstrap, *files]
 
     def worker(
-        self, *words: str, stop_at: str | None = None, later: bool = False, log: str = "log"
-    ) -> subprocess.Popen[bytes]:
-        """Start a worker that stops itself before a record, or is of the mechanism version to come."""
-        env = os.environ | {"TACET_SESSION_TIMEOUT": str(SESSION), "TACET_LOG_LEVEL": "info"}
+        self, *words: str, stop_at: str | None = None, later: bool = False, log: str = "log",
+        given: Mapping[str, str] = MappingProxyType({}),
+    ) -> subprocess.Popen[bytes]:  # fmt: skip
+        """Start a worker that stops itself before a record, or is of the mechanism version to come.
+
+        ``given`` joins its environment.
+        """
+        env = {**os.environ, "TACET_SESSION_TIMEOUT": str(SESSION), "TACET_LOG_LEVEL": "info", **given}
         line = command(["worker", *words])
         if later:
             env |= {"PYTHONPATH": str(ROOT)}

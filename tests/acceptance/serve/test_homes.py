@@ -8,7 +8,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,15 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from connectors.http.limits import Names
+from connectors.runtime.clock import wall_clock
+from connectors.runtime.signals import first_to_end
 from connectors.serve import topics
+from connectors.serve.history.release_history import START
 from connectors.serve.indexer import played
 from connectors.serve.playback import Playback
+from connectors.serve.service import Service
+from connectors.serve.startup import ServeConfig, feeds, open_service
 from connectors.storage.embedded.reader import last_given, outboxes
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topics import create_topics
@@ -31,6 +37,7 @@ from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
 from tests.acceptance.serve.services import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
 from tests.integration.kafka_brokers import Broker, delete_topics
+from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import PATIENCE
 
 # --- a store that may not be opened -----------------------------------------------------------------------------
@@ -270,80 +277,93 @@ async def test_what_topics_hold_is_served_and_goes_on_after_a_restart(
         assert events(client, "public", last, 39) == given[-39:]
 
 
-@pytest.mark.kafka
-def test_an_audience_without_a_topic_is_said(kafka: Broker, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text(policy_of("nobodys-own"))
-    (tmp_path / "index").mkdir(mode=0o700)
-    query = wanted(
-        tmp_path, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", audiences=("nobodys-own",)
-    )
+@on_any_broker
+async def test_an_audience_without_a_topic_is_said(broker: AnyBroker, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nobodys-own"):
-        ends(query)
+        await index_topics(of_one_audience(broker, tmp_path, "nobodys-own"), 1, asyncio.Event().wait)
 
 
-async def sent(kafka: Broker, topic: str, values: Iterable[bytes]) -> None:
+async def sent(broker: AnyBroker | Broker, topic: str, values: Iterable[bytes]) -> None:
     """Make a topic of one partition with some records."""
-    await create_topics(kafka.bootstrap, {topic}, partitions=1)
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await create_topics(broker.bootstrap, {topic}, partitions=1)
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
     await producer.start()
     for value in values:
         await producer.send_and_wait(topic, value, partition=0)
     await producer.stop()
 
 
-def served_until_its_topic_changes(
-    kafka: Broker, folder: Path, given: list[bytes], change: Coroutine[Any, Any, None]
+async def index_topics(query: ServeConfig, count: int, then: Callable[[], Awaitable[object]]) -> None:
+    """Follow topics as a service of one audience does, without HTTP, until the index holds so many records and what
+    comes then has ended; raise what ends it before.
+    """
+    (audience,) = query.audiences
+
+    async def meanwhile(service: Service) -> None:
+        while len(service.history.since(audience, START, count)) < count:
+            await asyncio.sleep(0.05)
+        await then()
+
+    with open_service(query, wall_clock, Names(frozenset())) as service:
+        await first_to_end(meanwhile(service), *feeds(query, service))
+
+
+async def indexed_until_its_topic_changes(
+    broker: AnyBroker, folder: Path, given: list[bytes], change: Callable[[], Awaitable[None]]
 ) -> None:
-    """Serve an audience that one test alone has, so that what becomes of its topic concerns no other."""
+    """Index an audience that one test alone has, so that what becomes of its topic concerns no other."""
     audience = parse_record(given[0])["audience"]
-    query = of_one_audience(kafka, folder, audience)
-    asyncio.run(sent(kafka, private_topic(audience, "occupancy"), given))
-    with served(query) as running, running.browser() as client:
-        assert len(events(client, audience, "start", len(given))) == len(given)
-        asyncio.run(change)
-        eventually(lambda: running.problem is not None)
+    await sent(broker, private_topic(audience, "occupancy"), given)
+
+    async def then() -> None:
+        await change()
+        await asyncio.Event().wait()
+
+    await index_topics(of_one_audience(broker, folder, audience), len(given), then)
 
 
 def of_audience(folder: Path, audience: str, count: int) -> list[bytes]:
     return [value.replace(b"public", audience.encode()) for value in records(folder, "public")[:count]]
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("garbage", [b"", b"\xff\x00 no JSON", b'{"release_id": "x"}'], ids=["empty", "bytes", "other"])
-def test_what_is_no_record_in_a_private_topic_stops_the_service_and_is_found_by_its_name(
-    kafka: Broker, folder: Path, tmp_path: Path, garbage: bytes
+@on_any_broker
+async def test_what_is_no_record_in_a_private_topic_stops_the_service_and_is_found_by_its_name(
+    broker: AnyBroker, folder: Path, tmp_path: Path, garbage: bytes
 ) -> None:
     audience = f"garbled-{len(garbage)}"
-    topic = private_topic(audience, "occupancy")
+    topic, given = private_topic(audience, "occupancy"), of_audience(folder, audience, 3)
     with pytest.raises(DataError, match=f"{topic}/0: "):
-        served_until_its_topic_changes(kafka, tmp_path, of_audience(folder, audience, 3), sent(kafka, topic, [garbage]))
+        await indexed_until_its_topic_changes(broker, tmp_path, given, lambda: sent(broker, topic, [garbage]))
 
 
-@pytest.mark.kafka
-def test_a_topic_that_is_made_anew_while_it_is_served_stops_the_service(
-    kafka: Broker, folder: Path, tmp_path: Path
+@on_any_broker
+async def test_a_topic_that_is_made_anew_while_it_is_served_stops_the_service(
+    broker: AnyBroker, folder: Path, tmp_path: Path
 ) -> None:
     """A history put together of two topics would be one of neither."""
     topic, given = private_topic("torn", "occupancy"), of_audience(folder, "torn", 9)
     with pytest.raises(UsageError, match="was recreated or truncated"):
-        served_until_its_topic_changes(kafka, tmp_path, given, made_anew(kafka, topic, given[:2]))
+        await indexed_until_its_topic_changes(broker, tmp_path, given, lambda: made_anew(broker, topic, given[:2]))
 
 
-async def made_anew(kafka: Broker, topic: str, values: list[bytes]) -> None:
-    await delete_topics(kafka.bootstrap, [topic])
-    await sent(kafka, topic, values)
+async def made_anew(broker: AnyBroker, topic: str, values: list[bytes]) -> None:
+    await delete_topics(broker.bootstrap, [topic])
+    await sent(broker, topic, values)
 
 
-@pytest.mark.kafka
-def test_a_topic_that_was_made_anew_behind_an_index_and_has_grown_past_it_is_refused(
-    kafka: Broker, folder: Path, tmp_path: Path
+@on_any_broker
+async def test_a_topic_that_was_made_anew_behind_an_index_and_has_grown_past_it_is_refused(
+    broker: AnyBroker, folder: Path, tmp_path: Path
 ) -> None:
     """The service went on from an offset at which another release lay, and never had those before it."""
     topic, given = private_topic("sewn", "occupancy"), of_audience(folder, "sewn", 12)
-    served_while_its_topic_stays(kafka, tmp_path, given[:4])
-    asyncio.run(made_anew(kafka, topic, given[4:]))
+    query = of_one_audience(broker, tmp_path, "sewn")
+    await sent(broker, topic, given[:4])
+    await index_topics(query, 4, lambda: asyncio.sleep(0))
+    await made_anew(broker, topic, given[4:])
     with pytest.raises(UsageError, match=f"--index: must belong to this cluster's {topic}"):
-        ends(of_one_audience(kafka, tmp_path, "sewn"))
+        await index_topics(query, 12, asyncio.Event().wait)
 
 
 @pytest.mark.kafka
@@ -403,22 +423,13 @@ def spied(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[BaseE
     return errors
 
 
-def served_while_its_topic_stays(kafka: Broker, folder: Path, given: list[bytes]) -> None:
-    """Serve an audience that one test alone has until its index holds what was given."""
-    audience = parse_record(given[0])["audience"]
-    query = of_one_audience(kafka, folder, audience)
-    asyncio.run(sent(kafka, private_topic(audience, "occupancy"), given))
-    with served(query) as running, running.browser() as client:
-        assert len(events(client, audience, "start", len(given))) == len(given)
-
-
 def policy_of(audience: str) -> str:
     """Return the policy with another audience for the public."""
     return POLICY.replace("public = true\n", "").replace("public", audience)
 
 
-def of_one_audience(kafka: Broker, folder: Path, audience: str) -> Any:
+def of_one_audience(broker: AnyBroker | Broker, folder: Path, audience: str) -> ServeConfig:
     (folder / "policy.toml").write_text(policy_of(audience))
     (folder / "index").mkdir(mode=0o700, exist_ok=True)
     index = folder / "index" / "history"
-    return wanted(folder, store=None, kafka=kafka.bootstrap, index=index, audiences=(audience,))
+    return wanted(folder, store=None, kafka=broker.bootstrap, index=index, audiences=(audience,))
