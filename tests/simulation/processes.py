@@ -485,7 +485,7 @@ def order_sets() -> None:
     for kind in (structs.TopicPartition, TP):
         kind.__hash__ = lambda self: _crc(self[0]) * 1000 + self[1]
     structs.BrokerMetadata.__hash__ = lambda self: _crc(str(self[0]))
-    CancelScope.__hash__ = lambda self: getattr(self._host_task, "_number", 0)
+    CancelScope.__hash__ = lambda self: getattr(self._host_task, "_number", 0)  # type: ignore[method-assign]
     mode_services.Service._get_tasks = _tasks_by_name
 
 
