@@ -148,7 +148,7 @@ def unseal(kind: Kind, data: bytes, vault: Vault | None = None) -> bytes:
     if not form.key_id:
         return _expanded(kind, form.body, compressed=form.compressed)
     if vault is None:
-        msg = f"{kind.name.lower()}: is encrypted; must be read with a key file that holds the data key"
+        msg = f"{kind.name.lower()}: is encrypted; give a key file that contains the data key"
         raise KeyFileError(msg)
     padded = vault.open(form.key_id, form.nonce, form.body, form.bound)
     end = _LENGTH + int.from_bytes(padded[:_LENGTH])
@@ -194,7 +194,7 @@ def _expanded(kind: Kind, body: bytes, *, compressed: bool) -> bytes:
 
 
 def _incomplete(kind: Kind) -> DataError:
-    return DataError(f"{kind.name.lower()}: must be a whole envelope of its kind")
+    return DataError(f"{kind.name.lower()}: must be a complete envelope of its kind")
 
 
 def _field(data: bytes, place: int) -> tuple[bytes, int]:

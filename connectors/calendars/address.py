@@ -45,7 +45,7 @@ def parsed_address(text: str) -> SplitResult:
     if parts.scheme != "https" or not parts.hostname or port == 0 or len(text) > LONGEST_ADDRESS:
         raise UsageError("address: must be an https address such as https://calendar.example.org/rooms.ics")
     if not text.isascii() or not text.isprintable():
-        raise UsageError("address: must be of printable ASCII characters")
+        raise UsageError("address: must contain only printable ASCII characters")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise UsageError("address: must have no user name, password or fragment")
     return parts
@@ -108,16 +108,16 @@ async def fetch(
         msg = f"address: must answer within {FETCH_SECONDS:g} s"
         raise DataError(msg) from None
     except (httpx.HTTPError, OSError, UnicodeError):
-        raise DataError("address: must be one that can be reached, under a valid certificate of its host") from None
+        raise DataError("address: must be reachable, with a valid certificate for its host") from None
 
 
 async def _target(parts: SplitResult, resolved_by: Resolve, *, internal: bool) -> str:
     assert parts.hostname is not None  # noqa: S101 - parsed_address
     found = await resolved_by(parts.hostname, parts.port or 443)
     if not found:
-        raise DataError("address: must be one whose host has an address")
+        raise DataError("address: must have a host name that can be resolved")
     if not internal and not all(map(is_public, found)):
-        raise DataError("address: must be of a public host; 'internal = true' permits one of your own network")
+        raise DataError("address: must be on a public host; set 'internal = true' for a host on your own network")
     return found[0]
 
 

@@ -111,7 +111,7 @@ def read_calendar(
         msg = f"calendar: must be readable within {PROCESSOR_SECONDS} s of processor time and {MEMORY >> 20} MiB"
         raise DataError(msg) from None
     except OSError:  # no process can be started now
-        raise DataError("calendar: must be readable in a process of its own, which cannot be started") from None
+        raise DataError("calendar: cannot be read, because the process that reads it cannot be started") from None
     answer = orjson.loads(done.stdout)
     if "refused" in answer:
         raise DataError(answer["refused"])

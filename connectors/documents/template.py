@@ -195,6 +195,6 @@ def outdated(document: str, today: str) -> list[Outdated]:
     """
     old, new = statements(document), statements(today)
     if not old:
-        raise DataError("must be a document of this command in Markdown, with the comments behind its statements")
+        raise DataError("must be a Markdown document that this command wrote, with the comments after its statements")
     names = dict.fromkeys([*old, *new])
     return [Outdated(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]

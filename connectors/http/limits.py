@@ -181,7 +181,9 @@ class Bodies:
                 await self._receive(receive, body)
                 complete = True
             if body.evicted:
-                raise RefusalError(503, "body", "must be sent again: too many bodies arrive at once", retry=1)
+                raise RefusalError(
+                    503, "body", "must be sent again later: too many request bodies are arriving", retry=1
+                )
             if not complete:
                 raise RefusalError(408, "body", f"must be complete within {BODY_WITHIN:g} s")
             self._incomplete.pop(body)
@@ -486,7 +488,7 @@ class RequestLimits:
             raise RefusalError(400, "Host", "must be a name of this service; --name adds one")
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in self._origins:
-            raise RefusalError(403, "Origin", "must be this service's own")
+            raise RefusalError(403, "Origin", "must be the origin of this service")
         if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and _requests_data(request):
             raise RefusalError(403, "Sec-Fetch-Site", "must be same-origin")
         _check_length(request, self._bodies.largest)

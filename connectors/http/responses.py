@@ -61,7 +61,7 @@ def _listed(value: object) -> list[object]:
     """Return a named tuple as JSON represents tuples."""
     if isinstance(value, tuple):
         return list(value)
-    msg = f"no JSON is made of {type(value).__name__}"
+    msg = f"cannot encode as JSON: {type(value).__name__}"
     raise TypeError(msg)
 
 

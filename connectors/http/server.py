@@ -90,7 +90,7 @@ def listening(host: str, port: int) -> ConnectionLimiter:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limits.PATIENCE * 1000)
         made.bind(address)
     except OSError as error:
-        msg = f"--listen: must be an address that is free here, got {host}:{port} ({error.strerror or error})"
+        msg = f"--listen: must be a free address of this machine, got {host}:{port} ({error.strerror or error})"
         raise UsageError(msg) from None
     return made
 

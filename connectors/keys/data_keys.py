@@ -42,7 +42,7 @@ class DayLock:
         try:
             return self._cipher.decrypt(nonce, secret, bound)
         except (InvalidTag, ValueError):
-            msg = "encrypted: must be whole and where it was written; it is damaged, or was moved from elsewhere"
+            msg = "encrypted value: is damaged, or was copied from another place"
             raise DataError(msg) from None
 
 
@@ -79,7 +79,7 @@ class DataKeys:
         """
         key_day = int.from_bytes(key_id[:_DAY_BYTES])
         if len(key_id) != _DAY_BYTES + _CHECK_BYTES or key_day > _LAST:
-            raise DataError("encrypted: must say under which day's key")
+            raise DataError("encrypted value: must name the day of its key")
         if key_day < self.first:
             msg = f"data key: must contain the requested day, which was {self.first - key_day} days before its oldest"
             raise DestroyedKeyError(msg)

@@ -98,7 +98,10 @@ def read_keys(path: Path) -> KeyFile:
         msg = f"{path}: must be readable by its owner only (mode 0600), got {mode:04o}"
         raise KeyFileError(msg)
     if "retired" in document:
-        msg = f"{path}: was retired, its keys are destroyed; ledger {document['retired']} goes on with what it spent"
+        msg = (
+            f"{path}: was retired and its keys are destroyed; use the key of ledger {document['retired']}, which "
+            "continues its budgets"
+        )
         raise KeyFileError(msg)
     try:
         return KeyFile.model_validate(document)
@@ -111,7 +114,7 @@ def _damaged(path: Path) -> KeyFileError:
 
 
 def _missing(path: Path, name: str) -> KeyFileError:
-    return KeyFileError(f"{path}: must hold the {name} key, which this command needs")
+    return KeyFileError(f"{path}: must contain the {name} key, which this command needs")
 
 
 def _data_keys(path: Path, keys: KeyFile) -> DataKeys:
@@ -172,7 +175,10 @@ def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
     """Write the keys that one kind of host needs to a new file."""
     keys = read_keys(path)
     if part == "worker" and isinstance(_worker_keys(path, keys), _Unpinned):
-        msg = f"{path}: must know its first day before it is copied; make it with 'tacet key create --first-day'"
+        msg = (
+            f"{path}: must have a first day before a part of it is exported; create it with 'tacet key create "
+            "--first-day'"
+        )
         raise KeyFileError(msg)
     dropped = set(PARTS["ingest"]) | set(PARTS["worker"])
     dropped -= set(PARTS[part])

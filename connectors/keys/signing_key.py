@@ -24,7 +24,7 @@ def public_path(path: Path) -> Path:
 def create(path: Path) -> None:
     """Write a new key and its public part; KeyFileError if either exists."""
     if public_path(path).exists():
-        msg = f"{public_path(path)}: must not exist yet; a public key is never written over"
+        msg = f"{public_path(path)}: must not exist yet; a public key is never overwritten"
         raise KeyFileError(msg)
     key = Ed25519PrivateKey.generate()
     write_new_bytes(

@@ -55,8 +55,8 @@ PSEUDO = 0.5
 FALSE_ALARM = 1e-3
 """Probability of reporting a change of dependencies when there is none."""
 NOTICE = (
-    "Personal data: learnt from people's days. Everything in here, down to a single factor, tells about them. "
-    "Keep it like the raw data; publish none of it, and set no released epsilon, cap or guard by it."
+    "Personal data: computed from people's days, and every number in it reveals something about them. Protect it like "
+    "the raw data. Do not publish it, and do not choose a released epsilon, cap or guard from it."
 )
 States = Literal["floors", "zones"]
 Report = dict[str, Any]
@@ -288,7 +288,9 @@ def write_report(report: Report, out: Path) -> None:
         with os.fdopen(handle, "wb") as file:
             if os.fstat(handle).st_mode & 0o077:
                 partial.unlink()
-                raise UsageError(f"{out}: must be readable by its owner alone (mode 0600), which is not possible there")
+                raise UsageError(
+                    f"{out}: must be readable by its owner alone (mode 0600), which this file system does not support"
+                )
             file.write(orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         partial.replace(out)
     except OSError as error:

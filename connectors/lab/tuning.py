@@ -83,7 +83,7 @@ class RecordedSite(NamedTuple):
         rows = [(each.window_end, each.bounded if bounded else each.counts) for each in self.windows]
         complete = [(end, counts) for end, counts in rows if counts is not None]
         if not complete:
-            raise UsageError(f"site '{self.name}' must have counts in some window; there is none")
+            raise UsageError(f"site '{self.name}' must have counts in at least one window")
         return np.array([end for end, _ in complete], dtype=np.int64), np.array(
             [row for _, row in complete], dtype=np.int64
         )

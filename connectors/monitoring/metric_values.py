@@ -114,7 +114,7 @@ class MetricValues:
     def _metric(self, name: str, kind: str, labels: Labels) -> Metric:
         metric = BY_NAME[name]
         if self._verb not in metric.verbs or kind != metric.kind or len(labels) != len(metric.labels):
-            msg = f"{name}: 'tacet {self._verb}' does not show it as a {kind} of {len(labels)} labels"
+            msg = f"{name}: 'tacet {self._verb}' does not export it as a {kind} with {len(labels)} labels"
             raise ValueError(msg)
         return metric
 

@@ -113,10 +113,10 @@ def decoded(body: Mapping[str, Any]) -> Window | Attribute:
     try:
         identity = ReleaseId.parse(record_fields.name(body["release_id"]))
         if (identity.audience, identity.release, identity.site) != (body["audience"], body["release"], body["site"]):
-            raise DataError("record: must be named by its own site, release and audience")
+            raise DataError("record: must have an id of its own site, release and audience")
         return _attribute(body) if "attribute" in body else _window(body, identity)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        raise DataError("record: must be a private release, a field is missing or of another type") from None
+        raise DataError("record: must be a private release, but a field is missing or has the wrong type") from None
 
 
 def _attribute(body: Mapping[str, Any]) -> Attribute:
@@ -135,7 +135,7 @@ def _window(body: Mapping[str, Any], identity: ReleaseId) -> Window:
     base = ReleaseId.parse(body["revises"]).release if "revises" in body else identity.release
     revision = identity.where.rpartition("/")[2] if "revises" in body else ""
     if revision not in REVISION_RANKS:
-        raise DataError("record: must be revised with its hour or its day")
+        raise DataError("record: a revision must be that of an hour or of a day")
     cells = () if body["values"] is None else tuple(_people(body) if body.get("counted") == "people" else _cells(body))
     return Window(
         Series(identity.audience, identity.release, identity.site, base, identity.attempt, revision),

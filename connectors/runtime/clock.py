@@ -35,6 +35,9 @@ class AnchoredClock:
         """Return the time; ``ClockStepError`` if the wall clock differs from it by more than 5 s."""
         now = self._monotonic() + self._offset
         if abs(self._wall() - now) > CLOCK_STEP:
-            msg = f"clock: must agree with the wall clock within {CLOCK_STEP // SECOND} s, but it was set"
+            msg = (
+                f"clock: must agree with the wall clock within {CLOCK_STEP // SECOND} s, but the wall clock was set; "
+                "restart this process"
+            )
             raise ClockStepError(msg)
         return now

@@ -241,5 +241,5 @@ def report_suspended_site(site: str) -> None:
     """Log the alarm for a site that was suspended at ``max_devices``."""
     structlog.get_logger("tacet.run").error(
         "site closed", site=site,
-        reason="more devices than max_devices: 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') lets it go on",
+        reason="more devices than max_devices: 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') reopens it",
     )  # fmt: skip

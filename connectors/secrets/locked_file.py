@@ -63,8 +63,8 @@ class LockedFile:
         if code == "SQLITE_BUSY":
             return KeyFileError(f"{self.path}: must be held by one process only, {self._by}")
         if code == "SQLITE_FULL":
-            return KeyFileError(f"{self.path}: disk full; make room and start again")
-        return KeyFileError(f"{self.path}: must be the whole state of {self._whose}, SQLite says {code}")
+            return KeyFileError(f"{self.path}: disk full; free space and start again")
+        return KeyFileError(f"{self.path}: must be the complete state of {self._whose}; SQLite reports {code}")
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:

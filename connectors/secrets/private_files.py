@@ -87,7 +87,7 @@ def write_new_bytes(path: Path, content: bytes) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        msg = f"{path}: must not exist yet; a key file is never written over"
+        msg = f"{path}: must not exist yet; a key file is never overwritten"
         raise KeyFileError(msg) from None
     except OSError as error:
         msg = f"{path}: cannot be written ({error.strerror})"
@@ -116,7 +116,7 @@ def read_secrets(path: Path, most: int) -> tuple[str, ...]:
         lines = []
     secrets = tuple(takewhile(bool, (line.strip() for line in lines[:most])))
     if not secrets:
-        msg = f"{path}: must hold one line of text"
+        msg = f"{path}: must contain one line of text"
         raise KeyFileError(msg)
     return secrets
 

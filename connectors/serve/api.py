@@ -352,7 +352,7 @@ async def begin(request: Request) -> Response:
         token = login.token or ""
         who = recognised(request, lambda: service.access.by_token(token), "token")
     if who.is_screen:
-        raise RefusalError(403, "token", "must be one of a reader; a screen sends its token with each request")
+        raise RefusalError(403, "token", "must be a token of a reader; a screen sends its token with each request")
     cookie, principal = service.access.begin(who)
     started = Response(status_code=204, headers={"cache-control": "no-store"})
     started.set_cookie(

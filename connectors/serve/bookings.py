@@ -230,7 +230,7 @@ async def bookings(request: Request) -> Response:
     role(request, audience_role(query.audience))
     booked = service.bookings
     if booked is None or booked.content.audience != query.audience:
-        raise RefusalError(404, "audience", "must be one that bookings are served to (--bookings)")
+        raise RefusalError(404, "audience", "must be an audience that this service shows bookings to (--bookings)")
     if query.site not in sites_of(service.policy, (query.audience,)):
         raise RefusalError(404, "site", "must be one with releases for the reader")
     place, now = service.policy.site[query.site], service.now()

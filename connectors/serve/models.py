@@ -137,7 +137,7 @@ class OfPolicy(QueryParams):
     """The language of the guarantees."""
 
     language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")] = Field(
-        default="en", description="Guarantees are told in English where there is no translation."
+        default="en", description="Guarantees are in English if there is no translation."
     )
 
 

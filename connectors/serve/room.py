@@ -133,7 +133,7 @@ async def room(request: Request) -> Response:
     if not who.roles & {audience_role(query.audience), room_role(query.audience)}:
         raise RefusalError(403, "audience", "must be a role of the caller")
     if query.audience not in service.rooms:
-        raise RefusalError(404, "audience", "must be one of which this service shows where there is room (--room)")
+        raise RefusalError(404, "audience", "must be an audience that this service shows with --room")
     sites = sites_of(service.policy, (query.audience,))
     name = query.site or (sites[0] if len(sites) == 1 else "")
     release_of(service, query.audience, name)

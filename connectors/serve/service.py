@@ -152,7 +152,7 @@ def principal_of(request: Request, *, room: bool = False) -> Principal:
     """
     who = _authenticated(request)
     if who.is_screen and not room:
-        raise RefusalError(403, "token", "must be one of a reader; a screen's shows where there is room, nothing else")
+        raise RefusalError(403, "token", "must be a token of a reader; a screen's token only shows where there is room")
     return who
 
 
@@ -205,7 +205,7 @@ def recognised(request: Request, look_up: Callable[[], Principal | None], what: 
     service = service_of(request)
     if service.wrong_secrets.allow(client_of(request, behind_proxy=service.names.behind_proxy)):
         raise RefusalError(401, what, "must be valid: it is unknown, expired, revoked or used up")
-    raise RefusalError(429, what, "must be tried again later: there were too many wrong ones", retry=5)
+    raise RefusalError(429, what, "must be tried again later: too many wrong tokens were sent", retry=5)
 
 
 def parsed(request: Request, model: type[M]) -> M:

@@ -391,7 +391,7 @@ class MailSink:
                     await asyncio.to_thread(self._send, message)
                 except smtplib.SMTPException as error:
                     if _for_good(error):
-                        msg = f"--smtp: must take mails for these addresses, got {type(error).__name__}"
+                        msg = f"--smtp: must accept mail for these recipients, got {type(error).__name__}"
                         raise UsageError(msg) from None
                     raise _LaterError from None
                 except ssl.SSLCertVerificationError:

@@ -21,7 +21,11 @@ from stream.schemas import parse_time
 OF_A_RELEASE = ("site", "release")
 OF_A_NODE = ("site", "node", "release")
 _FAMILIES = {
-    "devices": ("tacet_occupancy", "Devices in a node (of people counters: people), as released: noisy.", "95 %"),
+    "devices": (
+        "tacet_occupancy",
+        "Released, noisy count of a node: devices, or people where people counters count.",
+        "95 %",
+    ),
     "people": ("tacet_people", "People in a node, estimated from released counts of devices.", "90 % (or provisional)"),
 }
 """What is counted -> metric, its text, and the kind of its band."""
@@ -69,19 +73,20 @@ def _releases(records: list[Release]) -> Iterator[GaugeMetricFamily]:
         "tacet_release_window_end_seconds", "End of the newest window, in Unix time.", labels=OF_A_RELEASE
     )
     denied = GaugeMetricFamily(
-        "tacet_release_denied", "1 where the newest window was denied, and so has no values.", labels=OF_A_RELEASE
+        "tacet_release_denied", "1 if the newest window was denied and has no values.", labels=OF_A_RELEASE
     )
     coverage = GaugeMetricFamily(
-        "tacet_release_coverage_ratio", "Share of the site's sources that were listened to.", labels=OF_A_RELEASE
+        "tacet_release_coverage_ratio", "Share of the site's sources that covered the window.", labels=OF_A_RELEASE
     )
     bound = GaugeMetricFamily(
         "tacet_release_bounded_to_seconds",
-        "For how long of a privacy day a device is counted; later it is left out. Only of bounded releases.",
+        "How long a device is counted in a privacy day; after that it is left out. Only for bounded releases.",
         labels=OF_A_RELEASE,
     )
     visits = GaugeMetricFamily(
         "tacet_release_bounded_to_visits",
-        "How many visits of a device's privacy day are counted; later it is left out. Only where changes are counted.",
+        "How many visits of a device are counted in a privacy day; later visits are left out. Only where changes are "
+        "counted.",
         labels=OF_A_RELEASE,
     )
     for record in records:

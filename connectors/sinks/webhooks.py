@@ -93,7 +93,7 @@ class WebhookSink:
             return
         if status in _LATER or status >= 500:
             raise _ReceiverBusyError
-        msg = f"--to: must accept reports, answered {status}"
+        msg = f"--to: must accept reports, but answered {status}"
         raise UsageError(msg)
 
     async def _status_of(self, body: bytes, headers: dict[str, str]) -> int:

@@ -73,7 +73,7 @@ class ExternalTopic:
         """Return messages, and whether the end was reached: every leader has confirmed that recently."""
         known = self._reader.partitions_for_topic(self.name)
         if known and len(known) > len(self._places):
-            msg = f"topic {self.name}: must keep its partitions while it is read, has got more; start again"
+            msg = f"topic {self.name}: has got more partitions while it was read; restart this process"
             raise DataError(msg)
         try:
             batches = await self._reader.getmany(timeout_ms=WAIT_MS, max_records=most)
@@ -115,4 +115,4 @@ class ExternalTopic:
             await close(reader)
 
     def _unreadable(self, error: KafkaError) -> DataError:
-        return DataError(f"topic {self.name}: cannot be read any more, Kafka reports {type(error).__name__}")
+        return DataError(f"topic {self.name}: cannot be read any more; Kafka reports {type(error).__name__}")

@@ -68,7 +68,7 @@ class Cursor:
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 msg = (
                     f"{path}: must be a cursor that this version of 'tacet subscribe --cursor' or 'tacet sink' has "
-                    "written; remove it to begin as for the first time"
+                    "written; delete it to start as with a new cursor"
                 )
                 raise UsageError(msg) from None
 
@@ -95,7 +95,10 @@ class Cursor:
     def belong_to(self, kind: SourceKind) -> None:
         """Bind the cursor to one source; UsageError if the file's positions belong to another."""
         if self._source_kind not in (None, kind):
-            msg = f"{self._path}: must be a cursor of this source ({kind}), is one of another ({self._source_kind})"
+            msg = (
+                f"{self._path}: must be a cursor of this kind of source ({kind}), got one of another "
+                f"({self._source_kind})"
+            )
             raise UsageError(msg)
         self._source_kind = kind
 
@@ -142,7 +145,7 @@ class Cursor:
         """Raise UsageError if the first stored record lies behind the next one to deliver."""
         if first > self.begin(place, part) > 0:
             lost = first - self.begin(place, part)
-            raise self._refusal(place, f"begins at {first}: {lost} offsets were deleted before they were given")
+            raise self._refusal(place, f"begins at {first}: {lost} offsets were deleted before they were delivered")
 
     def refuse_other(self, place: str, part: int, since: int, found: Callable[[int], str | None]) -> None:
         """Raise UsageError if a place is not the one that was read.
@@ -155,12 +158,14 @@ class Cursor:
         """
         for at, name in self.given(place, part).items():
             if at >= since and found(at) != name:
-                raise self._refusal(place, f"no longer has the release that was given from {at}: it was made anew")
+                raise self._refusal(
+                    place, f"no longer contains the release that was delivered from {at}: it was recreated"
+                )
 
     def _refusal(self, place: str, how: str) -> UsageError:
         return UsageError(
-            f"{self._path}: must fit topic {place}, which {how}; going on would skip releases. Remove the file to "
-            "begin as for the first time: what is kept then comes again, each release under the id that it had"
+            f"{self._path}: must fit topic {place}, which {how}; continuing would skip releases. Delete the file to "
+            "start as with a new cursor: stored releases are then delivered again, each under the same id"
         )
 
     def last(self, audience: str) -> str | None:

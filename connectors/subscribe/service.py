@@ -140,7 +140,7 @@ async def _events(client: httpx.AsyncClient, query: dict[str, str]) -> AsyncGene
         if answer.status_code in _FOR_NOW:
             raise _BrokenError
         if answer.status_code != 200:
-            msg = f"url: must be a service that gives audience {query['audience']}, got {await _reason(answer)}"
+            msg = f"url: must be a service that serves audience {query['audience']}, got {await _reason(answer)}"
             raise UsageError(msg)
         async for event in _parsed(answer.aiter_lines()):
             if event.kind == "end":

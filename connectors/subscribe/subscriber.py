@@ -68,7 +68,7 @@ async def subscribe(
         msg = "subscribe: must be given either a store, Kafka's bootstrap servers or the URL of a service"
         raise UsageError(msg)
     if cursor is not None and after is not None:
-        msg = "cursor: must not be given with after; each sets the start"
+        msg = "cursor: must not be given with after, because each sets the start"
         raise UsageError(msg)
     whole = from_start or after is not None or cursor is not None
     if store is not None:

@@ -39,7 +39,7 @@ LARGEST_COUNT = 1_000_000_000
 _TIME = "time must be RFC 3339 with an offset (or local to --timezone without one), from 1970 to 2254"
 _ZONE = "zone must be a name"
 _COUNT = f"count must be a whole number from 0 to {LARGEST_COUNT}"
-_TWICE = "time and zone must come once"
+_TWICE = "each pair of time and zone must appear once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _largest(naming: ReleaseContext, table: Table, noise: NoiseParameter) -> lis
     noisy, _ = release_counts(plain, naming, table.times, table.counts)
     largest = [max(20, int(column.max())) for column in noisy.T]
     if max(largest) > LARGEST_CAPACITY:
-        msg = f"give --max-count: the noisy counts reach beyond {LARGEST_CAPACITY:,}, where the filter's grid must end"
+        msg = f"give --max-count: the noisy counts exceed {LARGEST_CAPACITY:,}, the largest count of the filter"
         raise UsageError(msg)
     return largest
 

@@ -31,7 +31,7 @@ LARGEST = 1_000_000_000
 DECIMAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:e-?[0-9]{1,2})?")
 
 _NAME = "predicate must be a name"
-_TWICE = "predicate must come once"
+_TWICE = "predicate must appear once"
 _CELLS = "cells must be names with | between them, none twice"
 _COUNT = f"count must be a whole number from 0 to {LARGEST}"
 _NUMBER = f"must be a number of at most {LARGEST} in magnitude"
@@ -315,7 +315,7 @@ class _Reader:
         if negated:
             source = replace(source, operator=DUALS[source.operator])
         if source.counts is None or source.thresholds is None:
-            self.refuse(place, "must name counts and thresholds where the command is not given them")
+            self.refuse(place, "must name counts and thresholds that the command does not give")
         limits = read_thresholds(source.thresholds)
         if not limits.alphas and source.alpha is None:
             self.refuse(place, "alpha must be given, by --alpha or as a column of the thresholds")
@@ -367,7 +367,7 @@ class _Reader:
     def only(self, node: dict[str, Any], known: tuple[str, ...], place: str) -> None:
         for name in node:
             if name not in known:
-                self.refuse(place, f"unknown entry {json.dumps(name)[:60]}; known beside it are {', '.join(known)}")
+                self.refuse(place, f"unknown entry {json.dumps(name)[:60]}; known entries here are {', '.join(known)}")
 
     def refuse(self, place: str, rule: str) -> NoReturn:
         where = "decide" if self.path is None else f"{self.path}: {place.lstrip('/') or 'the tree'}"

@@ -78,7 +78,7 @@ def releasing() -> tuple[Series, ...]:
             "{{site}} {{release}} {{audience}}: {{reason}}",
         ),
         figure("Newest window", "Its age.", f"time() - tacet_window_end_timestamp_seconds{SITES}", "{{site}}", "s"),
-        figure("Closed sites", "1 where a site is closed at max_devices.", f"tacet_site_closed{SITES}", "{{site}}"),
+        figure("Closed sites", "1 if a site is suspended at max_devices.", f"tacet_site_closed{SITES}", "{{site}}"),
     )
 
 
@@ -142,7 +142,7 @@ def receiving() -> tuple[Series, ...]:
             "increase(tacet_quarantined_total[1h]) > 0",
             "{{instance}} {{reason}}",
         ),
-        figure("Sources", "1 where a source answered its last probe.", "tacet_source_up", "{{site}} {{source}}"),
+        figure("Sources", "1 if a source answered its last probe.", "tacet_source_up", "{{site}} {{source}}"),
         figure(
             "Clock",
             "Difference between the wall clock and the clock of receive times.",

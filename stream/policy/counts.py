@@ -58,7 +58,7 @@ class Query(Frozen):
             msg = "threshold must be given with jump and low, and only with them"
             raise ValueError(msg)
         if self.kind == "jump" and (self.windows < 2 or self.threshold == 0):
-            msg = "jump must look at 2 windows or more, with a threshold of at least 1"
+            msg = "jump must compare at least 2 windows, with a threshold of at least 1"
             raise ValueError(msg)
         if self.kind == "heatmap" and not 2 <= self.windows <= MOST_KNOWN:
             msg = f"heatmap must have 2 to {MOST_KNOWN} windows, got {self.windows}"
@@ -154,7 +154,7 @@ class CountRelease(Frozen):
     def _levels_are_some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         refuse_repeats("must be unique", value)
         if not value:
-            msg = "must hold at least one of zone, floor and building, got none"
+            msg = "must contain at least one of zone, floor and building, got none"
             raise ValueError(msg)
         return value
 
@@ -232,7 +232,7 @@ class CountRelease(Frozen):
                     msg = f"{name}.{audience} must belong to an audience that has an epsilon"
                     raise ValueError(msg)
                 if budget < self.epsilon[audience]:
-                    msg = f"{name}.{audience} must pay at least one release, got {decimal_string(budget)}"
+                    msg = f"{name}.{audience} must pay for at least one release, got {decimal_string(budget)}"
                     raise ValueError(msg)
         return self
 

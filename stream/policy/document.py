@@ -231,7 +231,7 @@ class PolicyDocument(Frozen):
                 return policy
         except (ValueError, KeyError, TypeError):
             pass
-        msg = "policy document: must be whole, of version 1, and have the policy version that it names"
+        msg = "policy document: must be complete, of version 1, and have the policy version that it names"
         raise DataError(msg)
 
     def access_points(self) -> dict[str, tuple[str, str]]:
@@ -251,7 +251,10 @@ def _check_logins(release: Release, sites: Sequence[str]) -> None:
         return
     for name in sites:
         paid = "unit = 'device_day'" if isinstance(release, CountRelease) else "counts and thresholds"
-        msg = f"release '{release.name}': site.{name}.identity = 'login' must go with {paid}: the rest has no proof"
+        msg = (
+            f"release '{release.name}': site.{name}.identity = 'login' must go with {paid}: for other releases there "
+            "is no proof"
+        )
         raise ValueError(msg)
 
 
@@ -266,7 +269,7 @@ MOST_NAMES = 60
 
 def _check_everybody(audiences: Collection[str]) -> None:
     if EVERYBODY in audiences:
-        msg = f"audience name '{EVERYBODY}' is kept for all audiences together"
+        msg = f"audience name '{EVERYBODY}' is reserved for all audiences together"
         raise ValueError(msg)
 
 
@@ -310,7 +313,10 @@ def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
         first, behind = site.working_ticks
         if first >= behind:
             begin, end = site.working_hours
-            msg = f"site.{name}.working_hours: must hold a tick, which {attribute} is about, got {begin} to {end}"
+            msg = (
+                f"site.{name}.working_hours: must contain a tick, because {attribute} refers to ticks, got {begin} to "
+                f"{end}"
+            )
             raise ValueError(msg)
 
 
@@ -340,7 +346,7 @@ def _check_largest(release: CountRelease, what: str, most: int) -> None:
     """Raise ValueError if a count may exceed the largest count of the mechanism."""
     limit = release.declared.largest_count
     if limit is not None and most > limit:
-        rule = f"must hold at most {limit} devices with {release.mechanism}"
+        rule = f"must count at most {limit} devices with {release.mechanism}"
         msg = f"release '{release.name}': {what} {rule}, got {most}"
         raise ValueError(msg)
 

@@ -36,7 +36,7 @@ ReadText = Callable[[str], str]
 
 def read_no_file(_: str) -> str:
     """Refuse every file, which is right for a policy that is no file itself."""
-    msg = "must not name a file where the policy is no file"
+    msg = "must not name a file if the policy was not read from a file"
     raise ValueError(msg)
 
 
@@ -206,8 +206,8 @@ def base_range(text: str) -> tuple[int, int]:
     address = int(match[1].replace(":", ""), 16) if match else 0
     if not FEWEST_SHARED_BITS <= bits < 48 or address & ((1 << 48 - bits) - 1):
         msg = (
-            "must be a radio address and how many bits its BSSIDs share, "
-            f"{FEWEST_SHARED_BITS} to 47, zeros behind them, such as '24:de:c6:cc:dd:e0/44'"
+            f"must be a radio address and the number of bits that its BSSIDs share, {FEWEST_SHARED_BITS} to 47, with "
+            "zeros after these bits, such as '24:de:c6:cc:dd:e0/44'"
         )
         raise ValueError(msg)
     return address >> 48 - bits, bits

@@ -27,7 +27,7 @@ def _plain(text: str) -> str:
         msg = "must be 1 to 200 printable characters"
         raise ValueError(msg)
     if _MAC.search(text) or any(map(_is_address, re.split(r"[\s,;/\[\]()]", text))):
-        msg = "must hold no address of a device or of the network"
+        msg = "must contain no address of a device or of the network"
         raise ValueError(msg)
     return text
 
@@ -200,7 +200,7 @@ def _unknown(name: str, names: SiteNames, site: Mapping[str, Any]) -> Iterator[s
         if floor not in on:
             yield f"site.{name}.floors: must name floors of the policy's zones{shown(floor)}"
     for floor in sorted(on.difference(listed)) if listed else ():
-        yield f"site.{name}.floors: must name every floor of the policy's zones, and has not{shown(floor)[5:]}"
+        yield f"site.{name}.floors: must name every floor of the policy's zones, but lacks{shown(floor)[5:]}"
 
 
 def _merge(names: SiteNames, site: dict[str, Any]) -> None:

@@ -134,7 +134,7 @@ def _check_site_of_changes(release: CountRelease, name: str, site: Site) -> None
     """Raise ValueError unless the visits of devices can be counted at a site."""
     whole = all(release.zones.covers(zone) for zone in site.zones)
     rules = (
-        (site.feed == "devices", "feed must be 'devices' with count = 'changes': people counters know no visits"),
+        (site.feed == "devices", "feed must be 'devices' with count = 'changes': people counters do not count visits"),
         (
             site.residents == "ignore",
             "residents must be 'ignore' with count = 'changes': machines that are always on would count all day",

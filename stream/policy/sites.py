@@ -528,7 +528,7 @@ def _check_addresses(zones: Iterable[Zone], *, counted: bool) -> None:
     """Raise ValidationError for each zone without an address, or with one although people counters count there."""
     rule = "must list an address under access_points or base_radio"
     if counted:
-        rule = "must list no access point with feed = 'counts': what is counted names the zone"
+        rule = "must list no access point with feed = 'counts': the zone is named by each count"
     wrong = [n for n, zone in enumerate(zones) if bool(zone.radios or (counted and zone.access_point_names)) is counted]
     if wrong:
         error = PydanticCustomError("value_error", "{error}", {"error": ValueError(rule)})

@@ -242,7 +242,10 @@ def _of_paid(release: ThresholdRelease) -> Sequence[tuple[bool, str]]:
             set(release.daily_budget) == (set(release.epsilon) if by_run else set()),
             "daily_budget must be given for each audience with unit = 'run', and only then",
         ),
-        (budget is None or not release.epsilon or budget >= release.price, "daily_budget must pay at least one run"),
+        (
+            budget is None or not release.epsilon or budget >= release.price,
+            "daily_budget must pay for at least one run",
+        ),
     )
 
 
@@ -303,7 +306,10 @@ def _first(names: set[str]) -> str:
 
 def _rules_of_sites(sites: Mapping[str, tuple[Site, tuple[Zone, ...]]]) -> Sequence[tuple[bool, str]]:
     without = {name for name, (site, _) in sites.items() if site.contribution is None}
-    rule = f"epsilon needs day_starts and contribution at site {_first(without)}: what runs cost is proven by the day"
+    rule = (
+        f"epsilon needs day_starts and contribution at site {_first(without)}: the cost of runs is proven for whole "
+        "days"
+    )
     return [(not without, rule)]
 
 

@@ -215,7 +215,7 @@ def test_a_recording_of_one_day_has_nothing_to_learn_from(tmp_path: Path) -> Non
     written(tmp_path, RELEASES, hours=42)
     done = attack(tmp_path, tmp_path / "out")
     assert done.code == 3
-    assert "must hold two whole local days, to learn from and to attack, has 1" in done.problem
+    assert "must contain two whole local days, one to learn from and one to attack; it has 1" in done.problem
 
 
 def test_a_folder_that_is_in_use_is_left_alone(scenario: Path, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_commitment_to_other_counts_is_noticed(scenario: Any) -> None:
     change(scenario / "store" / "store.sqlite", wreck)
     assert verify(scenario)["ok"]
     report = verify(scenario, "--key-file", scenario / "key")["first_break"]
-    assert "must be committed to the counts that are kept" in report
+    assert "must have a commitment to the stored counts" in report
 
 
 def test_the_head_is_compared_with_the_mark(scenario: Any) -> None:
@@ -177,7 +177,7 @@ def test_the_head_is_compared_with_the_mark(scenario: Any) -> None:
     assert verify(scenario)["ok"]
     assert "the mark knows of" in verify(scenario, "--key-file", scenario / "key")["first_break"]
     private_files.replace_file(mark, {"tacet_mark": 1, "stores": {}, "mechanisms": {}})
-    assert f"must know store {store}" in verify(scenario, "--key-file", scenario / "key")["first_break"]
+    assert f"must list store {store}" in verify(scenario, "--key-file", scenario / "key")["first_break"]
 
 
 def test_a_record_that_is_gone_is_noticed(scenario: Any) -> None:

@@ -111,7 +111,7 @@ def test_key_file_is_for_its_owner_only(world: World) -> None:
 
 def test_key_create_never_writes_over_a_file(world: World) -> None:
     before = world.key.read_bytes()
-    assert "never written over" in tacet("key", "create", world.key, code=2).stderr
+    assert "never overwritten" in tacet("key", "create", world.key, code=2).stderr
     assert world.key.read_bytes() == before
 
 
@@ -402,7 +402,7 @@ def test_a_damaged_file_of_a_store_is_told_in_one_line(
         "subscribe": ("subscribe", "--audience", "public", "--from-start", "--until-end"),
     }.get(verb, (verb,))
     done = tacet(*words, "--store", tmp_path / "store", code=1)
-    assert done.stderr.startswith(f"tacet: {tmp_path / 'store' / file}: must be a file of a store that is whole")
+    assert done.stderr.startswith(f"tacet: {tmp_path / 'store' / file}: must be a complete, writable file of a store")
     assert len(done.stderr.splitlines()) == 1
     assert "secret" not in done.stderr
 
@@ -484,7 +484,7 @@ def test_run_refuses_a_file_that_begins_before_the_last_one_and_goes_on_from_whe
     before = status(store)
     for _ in range(2):
         said = run(world, store, day, code=2).stderr
-        assert said.startswith(f"tacet: {day}: begins before what site east had last, so that all of it would be")
+        assert said.startswith(f"tacet: {day}: begins before the last window of site east, so all of it would be")
         assert "'tacet backfill'" in said
         assert status(store) == before
     took_up = said.split("--from ")[1].split()[0]

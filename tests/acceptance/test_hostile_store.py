@@ -107,7 +107,7 @@ def test_a_backup_with_anything_but_the_tables_of_a_store_is_not_put_back(
     done = restored(scenario)
     assert done.code != 0
     assert not (scenario / "again").exists()
-    assert "must hold the tables of a store and nothing else" in done.problem
+    assert "must contain the tables of a store and nothing else" in done.problem
     assert "zeroblob" not in done.problem
 
 
@@ -125,7 +125,7 @@ def test_nothing_reads_or_runs_such_a_store(altered: Callable[..., Path], name: 
 def test_recovery_says_that_such_a_store_is_not_used(altered: Callable[..., Path]) -> None:
     scenario = altered(HOSTILE["a trigger"])
     findings = store_obstacles(scenario / "backup", scenario / "key", load_policy(TEXT))
-    assert any("must hold the tables of a store" in str(finding) for finding in findings)
+    assert any("must contain the tables of a store" in str(finding) for finding in findings)
 
 
 @pytest.mark.parametrize("name", ["a trigger", "a view"])
@@ -144,7 +144,7 @@ def test_an_outbox_is_looked_at_in_the_same_way(altered: Callable[..., Path], na
 def test_a_value_that_no_store_has_is_not_read(altered: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.storage.embedded.sqlite_file.LARGEST_VALUE", 1 << 20)
     scenario = altered("UPDATE state SET value = zeroblob(1 << 22)")
-    with pytest.raises(StoreError, match=r"SQLITE_TOOBIG|must be a file of a store that is whole"):
+    with pytest.raises(StoreError, match=r"SQLITE_TOOBIG|must be a complete, writable file of a store"):
         read_state_and_entries(scenario / "backup")
     assert restored(scenario).code != 0
     assert not (scenario / "again").exists()
@@ -170,5 +170,5 @@ def test_a_link_in_a_backup_is_not_followed(altered: Callable[..., Path], tmp_pa
     file.symlink_to(tmp_path / "elsewhere")
     done = restored(scenario)
     assert done.code != 0
-    assert "must be as it was when the backup was made" in done.problem
+    assert "must be unchanged since the backup was made" in done.problem
     assert not (scenario / "again").exists()

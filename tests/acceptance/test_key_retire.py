@@ -113,7 +113,10 @@ def test_the_old_store_keeps_its_account_and_releases_nothing_more(scenario: Pat
     shutil.copy(scenario / "key", scenario / "stolen")
     shutil.copy(scenario / "key.mark", scenario / "stolen.mark")
     retire(scenario)
-    for key, problem in (("key", "was retired, its keys are destroyed"), ("stolen", "has ended, its key was retired")):
+    for key, problem in (
+        ("key", "was retired and its keys are destroyed"),
+        ("stolen", "has ended, because its key was retired"),
+    ):
         with pytest.raises(TacetError, match=problem):
             go_on(scenario, slice(HALF, None), "store", key)
     assert set(json.loads((scenario / "key").read_text())) == {"tacet_key", "laboratory", "ledger", "retired"}
@@ -210,7 +213,7 @@ def test_who_verifies_the_new_store_with_a_copy_of_the_retired_key_is_told_which
     assert done.code == 2
     assert (
         f"--key-file: is that of ledger {old}, which has ended: its key was retired after the window of "
-        f"{last['window_end']}; give the key of ledger {new}, which goes on with what was spent, or verify without"
+        f"{last['window_end']}; give the key of ledger {new}, which continues its budgets, or verify without"
     ) in done.problem
 
 
@@ -218,10 +221,8 @@ def test_the_file_itself_says_the_same_of_its_store(scenario: Path) -> None:
     retire(scenario)
     done = run("audit", "verify", "--store", scenario / "store", "--key-file", scenario / "key")
     assert done.code == 2
-    assert "was retired, its keys are destroyed" in done.problem
-    assert (
-        "give the key of that where it has entries, or none: then chains and records are still checked" in done.problem
-    )
+    assert "was retired and its keys are destroyed" in done.problem
+    assert "give the key of that ledger, or no key, which still checks chains and records" in done.problem
 
 
 def test_heads_that_were_signed_of_the_old_store_are_told_from_a_break(scenario: Path) -> None:

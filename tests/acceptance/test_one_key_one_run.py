@@ -97,7 +97,7 @@ def test_a_restored_backup_is_refused_while_the_original_runs_and_nothing_is_rel
     assert set(given(scenario, "store", "restored").values()) == {1}
     found = re.fullmatch(
         rf"{re.escape(str(scenario / 'key'))}: must be used by one run at a time, but process (\d+) has used it for "
-        rf"store {re.escape(str(scenario / 'store'))} since (\S+Z); .* stop that one first", output,
+        rf"store {re.escape(str(scenario / 'store'))} since (\S+Z); .* stop the other run first", output,
     )  # fmt: skip
     assert found, output
     assert int(found[1]) == first.process.pid

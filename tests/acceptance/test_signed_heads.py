@@ -210,12 +210,12 @@ def test_heads_that_are_gone_are_missed_and_are_not_begun_anew_in_silence(scenar
     for name in ("heads", "elsewhere"):
         (scenario / name).unlink()
     done = sign(scenario)
-    assert (done.code, "must hold the heads signed so far" in done.problem) == (2, True)
+    assert (done.code, "must contain all heads signed so far" in done.problem) == (2, True)
 
 
 def test_a_line_that_was_cut_off_is_named(scenario: Path) -> None:
     (scenario / "heads").write_bytes((scenario / "heads").read_bytes()[:-5])
-    assert "must end with a whole line" in sign(scenario).problem
+    assert "must end with a complete line" in sign(scenario).problem
 
 
 def test_signed_heads_are_never_passed_over_for_want_of_the_key(scenario: Path) -> None:

@@ -144,27 +144,26 @@ MADE = [
     ("docs/sources.md", f"the messages of the last {WINDOW} s"),
     (
         "docs/sources.md",
-        f"A body has at most {LARGEST_BODY >> 20} MiB and must come within {BODY_WITHIN:g} s. "
-        f"All bodies together have at most {ALL_BODIES >> 20} MiB, "
-        f"and there are at most {MOST_CONNECTIONS} connections",
+        f"A body has at most {LARGEST_BODY >> 20} MiB and must arrive within {BODY_WITHIN:g} s; "
+        f"all bodies together at most {ALL_BODIES >> 20} MiB; at most {MOST_CONNECTIONS} connections",
     ),
     ("docs/sources.md", f"{MOST_ELEMENTS:,} values, lists and objects nested {DEEPEST} deep"),
     ("docs/sources.md", f"tried again every {REFUSED_WAIT / 60:.0f} minutes"),
     ("docs/sources.md", f"A secret has at least {SHORTEST_SECRET} octets"),
-    ("docs/sources.md", f"every {VALIDITY // MINUTE // 2} minutes.** A sighting holds for the policy's ` ,"),
-    ("docs/sources.md", f"{VALIDITY // MINUTE} minutes by default; a device"),
-    ("docs/sources.md", f"nor than {MOST_AGE // SECOND} s."),
+    ("docs/sources.md", f"at least every {VALIDITY // MINUTE // 2} minutes.** A device that is not seen for `"),
+    ("docs/sources.md", f"{VALIDITY // MINUTE} minutes by default) no longer counts"),
+    ("docs/sources.md", f"and at most {MOST_AGE // SECOND} s."),
     ("docs/sources.md", f"read for {BEHIND:.0f} s, none of the ingest's sources counts as covered"),
-    ("docs/sources.md", f"(than {CLOCKS_APART // SECOND} s, if ` is less)"),
-    ("docs/sources.md", f"{CLOCKS_APART // SECOND} s ahead, is dropped"),
+    ("docs/sources.md", f"(older than {CLOCKS_APART // SECOND} s, if ` is less)"),
+    ("docs/sources.md", f"is dropped, and so is one more than {CLOCKS_APART // SECOND} s ahead"),
     ("docs/sources.md", f"remembered for {REMEMBERED // MINUTE} minutes by its client"),
     (
         "docs/sources.md",
-        f"bodies contain the secret. A secret has at least {SHORTEST_SECRET} octets. What is not genuine",
+        f"bodies contain the secret. A secret has at least {SHORTEST_SECRET} octets. Other requests get 401",
     ),
-    ("docs/sources.md", f"A row that is older than {OLDEST // SECOND} s, or more than {FURTHEST // SECOND} s ahead"),
-    ("docs/sources.md", f"never by more than {CLOCKS_APART // SECOND} s, nor than"),
-    ("docs/sources.md", f"begins again by itself after {WRAP // TICKS * SECOND // DAY} days"),
+    ("docs/sources.md", f"A row older than {OLDEST // SECOND} s, or more than {FURTHEST // SECOND} s ahead"),
+    ("docs/sources.md", f"by at most {CLOCKS_APART // SECOND} s and at most"),
+    ("docs/sources.md", f"fell, as it does every {WRAP // TICKS * SECOND // DAY} days"),
     ("docs/reference/policy.md", f"{methods.SNMP_PORT} or {methods.HTTPS_PORT} unless given"),
     ("docs/reference/policy.md", f"gives each place one of {WORDS[COLOURS]} colours"),
     (
@@ -209,8 +208,8 @@ MADE = [
         (f"docs/{name}", f"at least {TOGETHER} access points and {APART // MINUTE} minutes")
         for name in ("operations.md", "privacy.md", "reference/metrics.md")
     ),
-    ("docs/operations.md", f"once more, at most for {LAST_WORD:.0f} s"),
-    ("docs/operations.md", f"say the same {LOG_AT_ONCE} are written in {LOG_PERIOD:.0f} s"),
+    ("docs/operations.md", f"until the next scrape, for at most {LAST_WORD:.0f} s"),
+    ("docs/operations.md", f"Of equal lines at most {LOG_AT_ONCE} are written in {LOG_PERIOD:.0f} s"),
     ("docs/deployment.md", f"snapshot record of {MAX_RECORD >> 20} MiB"),
     ("docs/privacy.md", f"devices ({PERSON} unless the"),
     ("docs/privacy.md", f"The smallest σ is {math.sqrt(grid_variance(0)):g}:"),
@@ -231,7 +230,7 @@ MADE = [
     ("docs/reference/commands.md", f"more than {LEAP // DAY} days between them"),
     ("docs/reference/commands.md", f"seconds, {SHORTEST_SESSION:.0f} to {LONGEST_SESSION:.0f}, of silence"),
     ("docs/reference/commands.md", f"seconds, {SHORTEST_OPENING:.0f} to {LONGEST_OPENING:.0f}; a worker ends with 1"),
-    ("docs/deployment.md", f"{WORDS[int(OPEN_TIMEOUT) // 60]} minutes unless it is set, it ends with 1"),
+    ("docs/deployment.md", f"{WORDS[int(OPEN_TIMEOUT) // 60]} minutes by default, it ends with 1"),
     ("docs/reference/policy.md", f"at most {LONGEST_REFRESH // DAY}, the daily budget"),
     ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),
     ("docs/reference/policy.md", f"absent at {WORDS[EMPTY_TICKS]} ticks in a row"),
@@ -320,10 +319,10 @@ TOLD = f"{DECIDE}test_the_exit_code_tells_a_denial_from_an_answer"
 NO_ROOM = f"{DECIDE}test_where_alpha_is_no_uncertainty_that_is_said_and_no_place_in_the_answer"
 
 TESTED = [
-    ("docs/guide.md", "Of ticks a device counts for at most 12 h of a day", WORKS),
+    ("docs/guide.md", "Where ticks are paid, a device counts for at most 12 h of a day", WORKS),
     ("docs/sources.md", "what covers 99 % of the recording's device-days", RECORDED),
     ("docs/operations.md", "sees it within seconds and ends with 2", IDLE),
-    ("docs/guide.md", "did not become durable within five seconds", STOPS),
+    ("docs/guide.md", "before these messages were durable (five seconds)", STOPS),
     ("docs/reference/commands.md", "for five seconds take in what waits", STOPS),
     ("docs/attackers.md", "exit code 1 where it does not", BROKEN_PROMISE),
     *(("docs/measurements.md", passage, ATTACKED) for passage in BY_ATTACK),
@@ -331,11 +330,11 @@ TESTED = [
     *(("docs/measurements.md", passage, MEMBERS) for passage in BY_MEMBERSHIP),
     ("CONTRIBUTING.md", "it says that nothing was audited, and fails (77)", NOTHING_AUDITED),
     ("docs/thresholds.md", "leaves more than 0.8 of it on every query", OF_QUERIES),
-    ("docs/operations.md", "has to be mended: exit code 1", BROKEN),
+    ("docs/operations.md", "If something is wrong, the exit code is 1", BROKEN),
     ("docs/operations.md", "The exit code is 1 if something restarts", DIFFERS),
     ("docs/reference/commands.md", "1 | anything else: a failure; a denied ` ; ` , ` , ` and ` with findings", BROKEN),
     ("README.md", "costs one device's whole day ε = 2, with δ = 1e-6, where", PAID_DAY),
-    ("README.md", "A mean error of 10.19 devices at a mean count of 106.28 is what ` gets", WORTH),
+    ("README.md", "with a mean error of 10.19 devices at a mean count of 106.28", WORTH),
     ("docs/guide.md", "where always saying 0 or the median would be nearer to the truth", LEFT_OUT),
     ("docs/architecture.md", "(0600 in a 0700 folder)", OWNERS),
     ("docs/design.md", "25,723 traps in a day, less than one a second", DEMO),
@@ -359,16 +358,16 @@ TESTED = [
     ("docs/deployment.md", "readable by user 472", SHOWN),
     (
         "docs/deployment.md",
-        "asks Prometheus whether it reaches all four",
+        "with Prometheus' view of all four services",
         "tests/acceptance/test_compose_up.py::"
         "test_compose_comes_up_healthy_takes_traps_at_port_162_and_gives_counts_to_a_subscriber",
     ),
-    ("docs/deployment.md", "9 s unless it is set, and some 3 s where it led the controllers too", HANGS),
-    ("docs/deployment.md", "finds out in half of that", PARTS),
+    ("docs/deployment.md", "9 s by default, and some 3 s more if it led the controllers", HANGS),
+    ("docs/deployment.md", "notices in half of that", PARTS),
     ("docs/reference/commands.md", "partition has long not opened ends with 1", UNOPENED),
     (
         "docs/deployment.md",
-        "It also ends with 1, not with 0, when it is told to stop while a partition has not opened",
+        "It also ends with 1, not with 0, if it is stopped while a partition has not opened",
         UNOPENED,
     ),
     ("docs/reference/account.md", "four odds factors for each reader", FACTORS),
@@ -379,15 +378,19 @@ TESTED = [
         ("docs/reference/commands.md", "Files of secrets have mode 0600.", test)
         for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS, HOOKS_FILE, KAFKA_PASSWORD, KAFKA_KEY)
     ),
-    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_sightings_are_durable_before_200"),
     (
         "docs/sources.md",
-        "What is not genuine gets 401.",
+        "The cloud gets 200 when the ingest has stored them.",
+        f"{HOOKS_SERVED}test_sightings_are_durable_before_200",
+    ),
+    (
+        "docs/sources.md",
+        "Other requests get 401.",
         f"{HOOKS_SERVED}test_a_request_that_is_not_genuine_is_refused_and_its_rows_are_not_counted",
     ),
     (
         "docs/sources.md",
-        "webhooks get 503, and a stream",
+        "webhooks get 503 and streams wait",
         f"{HOOKS_SERVED}test_where_the_ingest_is_away_the_sender_keeps_what_it_has_and_may_send_it_again",
     ),
     ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),

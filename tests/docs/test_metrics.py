@@ -12,6 +12,6 @@ def test_operations_says_how_coarse_figures_are_and_how_long_is_waited() -> None
     text = " ".join(section("docs/operations.md", "Monitoring").split())
     assert f"a size in steps of {SIZE_STEP >> 20} MiB" in text
     assert f"sums over at least {TOGETHER} access points and {APART // MINUTE} minutes" in text
-    assert f"at most for {LAST_WORD:.0f} s" in text
+    assert f"for at most {LAST_WORD:.0f} s" in text
     assert STALL == 60
-    assert "A check that was not made for a minute is not well" in text
+    assert "A check that was not made for a minute fails" in text

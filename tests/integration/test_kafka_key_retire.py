@@ -236,7 +236,7 @@ def test_a_lost_key_and_one_after_it(scenario: Scenario) -> None:
     assert_one_ledger_went_on(scenario, entries, "second")
     assert {entry["hash"] for entry in before} < {entry["hash"] for entry in entries}
     retire(scenario, "--key-file", str(scenario.folder / "second"), new="third")
-    assert "was retired, its keys are destroyed" in tacet("worker", *scenario.words(key="second"), code=2).stderr
+    assert "was retired and its keys are destroyed" in tacet("worker", *scenario.words(key="second"), code=2).stderr
     report = verified(scenario, "--key-file", str(scenario.folder / "third"))
     assert (report["ok"], report["entries"]) == (True, len(entries))
 

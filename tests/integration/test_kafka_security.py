@@ -506,7 +506,7 @@ def sign_and_verify(kafka: SecuredKafka, folder: Path) -> None:
     key, heads = folder / "signing.key", folder / "heads"
     assert run("audit", "keygen", key).code == 0
     signing = ("audit", "sign", "--key-file", str(key), "--heads", str(heads))
-    assert "only the first of all is signed with --first" in kafka.tacet("tacet-signer", *signing, code=2).stderr
+    assert "give --first only for the first head of all" in kafka.tacet("tacet-signer", *signing, code=2).stderr
     kafka.tacet("tacet-signer", *signing, "--first")
     heads.unlink()
     kafka.tacet("tacet-signer", *signing)

@@ -434,7 +434,9 @@ async def test_a_cursor_of_a_topic_that_was_made_anew_and_has_grown_past_it_is_r
     assert await read(kafka=broker.bootstrap, audience=prefix, cursor=cursor) == [out.id for out in old]
     cursor.save()
     await made_anew(broker, old[0].topic, new)
-    with pytest.raises(UsageError, match=rf"must fit topic {old[0].topic}, which no longer has .* Remove the file"):
+    with pytest.raises(
+        UsageError, match=rf"must fit topic {old[0].topic}, which no longer contains .* Delete the file"
+    ):
         await read(kafka=broker.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
     (tmp_path / "cursor").unlink()
     again = await read(kafka=broker.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
@@ -457,7 +459,7 @@ async def test_records_that_were_deleted_before_a_subscriber_came_back_are_misse
         async with administrator(broker.bootstrap) as admin:
             await admin.delete_records({place: RecordsToDelete(before_offset=kept)})
         if refused:
-            with pytest.raises(UsageError, match="begins at 27: 7 offsets were deleted before they were given"):
+            with pytest.raises(UsageError, match="begins at 27: 7 offsets were deleted before they were delivered"):
                 await read(kafka=broker.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
         else:
             wanted = [out.id for out in outputs[20:]]
@@ -555,7 +557,7 @@ async def test_a_topic_that_comes_back_without_what_was_given_ends_a_running_sub
         assert (await anext(reading))["release_id"] == more.id
     await create_topics(broker.bootstrap, {old[1].topic}, partitions=PARTITIONS)
     await put_together(broker, [count("east", "hourly", prefix, end) for end in WINDOWS[10:40]])
-    with pytest.raises(UsageError, match=f"must fit topic {old[1].topic}, which no longer has"):
+    with pytest.raises(UsageError, match=f"must fit topic {old[1].topic}, which no longer contains"):
         async with waiting_for("a refusal"):
             await to_its_end(reading)
 

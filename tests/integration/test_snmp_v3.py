@@ -248,7 +248,7 @@ class TestDeception:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: object) -> None:
-            raise KeyFileError("state: disk full; make room and start again")
+            raise KeyFileError("state: disk full; free space and start again")
 
         ended: list[Receiver] = []
 

@@ -166,7 +166,7 @@ async def test_a_receiver_that_refuses_for_good_ends_the_sink_and_nothing_is_pas
     records = [count(n, {"a": n}) for n in range(3)]
     give(tmp_path / "store", records)
     receiver.answers = [204, status]
-    with pytest.raises(UsageError, match=f"--to: must accept reports, answered {status}"):
+    with pytest.raises(UsageError, match=f"--to: must accept reports, but answered {status}"):
         await report(receiver, tmp_path, Trigger("release"))
     await report(receiver, tmp_path, Trigger("release"))
     assert list(dict.fromkeys(receiver.ids)) == [record["release_id"] for record in records]

@@ -515,7 +515,7 @@ class _Policy(asyncio.DefaultEventLoopPolicy):
 
 
 def _sources(world: World) -> dict[Any, Any]:
-    """Return what replaces each source of time and chance."""
+    """Return what replaces each source of time and chance, for each something else."""
 
     def process() -> Process:
         if world.current is None:
@@ -547,14 +547,14 @@ def _sources(world: World) -> dict[Any, Any]:
         time.time_ns: lambda: int(wall() * 1_000_000) * 1000,
         time.monotonic: monotonic,
         time.monotonic_ns: lambda: int(world.now * 1_000_000) * 1000,
-        time.perf_counter: monotonic,
+        time.perf_counter: lambda: world.now,
         time.perf_counter_ns: lambda: int(world.now * 1_000_000) * 1000,
         offload: at_once,
         os.urandom: world.random_bytes,
         os._exit: end,
         os.fsync: sync,
         socket.create_connection: refuse,
-        socket.socketpair: refuse,
+        socket.socketpair: functools.partial(refuse),
     }
 
 
@@ -575,7 +575,7 @@ def _uses(sources: tuple[Any, ...], modules: int) -> list[tuple[dict[str, Any], 
 @contextmanager
 def guarded(world: World) -> Iterator[None]:
     """Replace clocks, chance, threads and sockets in every module while a world runs; collect no garbage meanwhile."""
-    sources = _sources(world)
+    sources, loaded = _sources(world), set(sys.modules)
     replaced = _uses(tuple(sources), len(sys.modules))
     for names, attribute, value in replaced:
         names[attribute] = sources[value]
@@ -621,11 +621,22 @@ def guarded(world: World) -> Iterator[None]:
             setattr(owner, name, value)
         for names, attribute, value in replaced:
             names[attribute] = value
+        _give_back(sources, loaded)
         _dispose(world)
         gc.unfreeze()
         sys.unraisablehook = hook
         if collecting:
             gc.enable()
+
+
+def _give_back(sources: Mapping[Any, Any], loaded: set[str]) -> None:
+    """Give the sources back to modules that were loaded meanwhile, and took what replaced them."""
+    replaced = {id(simulated): source for source, simulated in sources.items()}
+    for name in set(sys.modules) - loaded:
+        names = getattr(sys.modules[name], "__dict__", {})
+        for attribute, value in list(names.items()):
+            if id(value) in replaced:
+                names[attribute] = replaced[id(value)]
 
 
 class _Lines(logging.Handler):

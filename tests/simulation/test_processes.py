@@ -8,9 +8,12 @@ import random
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +109,26 @@ def test_a_signal_calls_the_handler_and_an_exit_ends_the_process_only() -> None:
         return 0
 
     assert run(main, lambda world, process: world.after(1.0, lambda: process.signal(signal.SIGTERM))).exit_code == 3
+
+
+def test_a_module_that_is_loaded_in_a_world_has_the_true_time_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whatever is loaded late by one test would fail in the next ones."""
+    (tmp_path / "loaded_late.py").write_text(
+        "from socket import create_connection\nfrom time import monotonic, perf_counter\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def main() -> int:
+        assert import_module("loaded_late").monotonic() == pytest.approx(1000.0, abs=1.0)
+        return 0
+
+    assert run(main).exit_code == 0
+    late = sys.modules.pop("loaded_late")
+    assert (late.create_connection, late.monotonic, late.perf_counter) == (
+        socket.create_connection, time.monotonic, time.perf_counter
+    )  # fmt: skip
 
 
 def test_chance_and_time_follow_from_the_seed_and_exist_only_in_processes() -> None:

@@ -153,7 +153,7 @@ def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, path: _Path,
         there.append(_with_canary(window, mine))
         last = place if any(_paid_for(mine, changes=changes) or ()) else last
     if not last:
-        raise DataError("the recording must hold a whole privacy day; the canary counted in no window of it")
+        raise DataError("the recording must contain a whole privacy day; the canary counted in no window of it")
     pairs = enumerate(zip(there, shown, strict=True))
     first = next(n for n, (a, b) in pairs if _paid_for(a, changes=changes) != _paid_for(b, changes=changes))
     return Worlds(there[first : last + 1], shown[first : last + 1], path.zones[0])
@@ -249,7 +249,7 @@ def _closed(policy: Policy, site: str, windows: Sequence[OccupancyWindow]) -> Da
         state, out = stage.step(state, window)
         made += out
     if not made:
-        raise DataError("the recording must hold a whole local day for attributes")
+        raise DataError("the recording must contain a whole local day for attributes")
     return made[0]
 
 
@@ -283,7 +283,7 @@ def deciding(policy: Policy, recorded: RecordedSightings, day: Day, release: Thr
     windows = [window for window in recorded.windows if window.privacy_day == middle]
     windows = [window for window in windows if plan.scheduled(window.window_end)[0]]
     if middle is None or not windows:
-        raise DataError(f"the recording must hold a privacy day on which release '{release.name}' asks")
+        raise DataError(f"the recording must contain a privacy day on which release '{release.name}' asks")
     zone = [each.id for each in site.zones].index(plan.covered[plan.members[0][0]])
     rare = plan.vector.shift + round(RARE / float(plan.vector.run_distribution.half))
     edge = max(0, plan.thresholds[0] - rare if release.alert == "above" else plan.thresholds[0] + rare - 1)

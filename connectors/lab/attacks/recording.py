@@ -85,7 +85,7 @@ def record(
             windows += [each for each in made if isinstance(each, OccupancyWindow)]
     problem = shortfall(file.tally, {why: rows for why, rows in state.counters.items() if why not in NO_DROPS})
     if not windows:
-        raise problem or DataError(f"{path}: no window of site '{name}' comes of this file")
+        raise problem or DataError(f"{path}: the file contains no window of site '{name}'")
     seen, control = sorted_out.sightings()
     return RecordedSightings(policy.site[name], name, windows, seen, control, list(sorted_out.numbers), problem)
 
@@ -140,7 +140,9 @@ def days_of(recorded: RecordedSightings) -> list[Day]:
         by_date.setdefault(date, []).append(window)
     whole = [_day(date, windows) for date, windows in by_date.items() if len(windows) == _ticks(date, zone, tick)]
     if len(whole) < 2:
-        raise DataError(f"the recording must hold two whole local days, to learn from and to attack, has {len(whole)}")
+        raise DataError(
+            f"the recording must contain two whole local days, one to learn from and one to attack; it has {len(whole)}"
+        )
     return whole
 
 

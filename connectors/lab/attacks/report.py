@@ -20,7 +20,7 @@ from stream.schemas import json_float
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOTICE = "What was found is about people: these files are restricted, and are nobody's but yours."
+NOTICE = "Restricted: these files contain findings about people. Do not pass them on."
 SURE = ("#9dc3dc", "#5b9bc4", "#f0c987", "#e8924a", "#c8442c", "#7a1420")
 """Classes of confidence, light to dark: blues up to a quarter, reds from three quarters on."""
 COLUMNS = 3
@@ -83,10 +83,10 @@ def tables(attack: Attack, attacker: str) -> Iterator[Table]:
     """Yield the printed tables: whom each channel lets the attacker find, and the results of tracking."""
     table = _table(
         f"{attacker}, {attack.date}: {int(attack.is_open.sum())} of {len(attack.is_open)} zones open, in the others"
-        f" {attack.people.mean():.0f} people in the mean.\n"
-        "Found: by right guesses, without whom the prior finds. Then who is believed\n"
-        "to be where they are: above .25, .5, and more than by the prior. Means over time.",
-        ["what is read"],
+        f" {attack.people.mean():.0f} people on average.\n"
+        "found: people found by right guesses, without those that the prior finds.\n"
+        "> .25, > .5: people whose true place has such a probability. Means over time.",
+        ["releases read"],
         ["found", "> .25", "> .5", "right", "95 %", "control"],
     )
     for each in attack.found:
@@ -113,11 +113,11 @@ def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
 def _following(followed: Sequence[TrackingResult]) -> Table:
     columns = ["mobility", "alike", "all others", "believed", "at most"]
     title = (
-        "People followed through the day: right guesses by who knows how people move\n"
-        "and reads nothing, takes all for alike, or knows where all others are; what\n"
-        "that one believes of the true place, and what it may at most."
+        "People tracked through the day: share of right guesses of an attacker who knows how people\n"
+        "move and reads nothing (mobility), treats all people alike (alike), or knows where all others\n"
+        "are (all others); that attacker's probability of the true place (believed), and its bound (at most)."
     )
-    table = _table(title, ["what is read"], columns)
+    table = _table(title, ["releases read"], columns)
     for each in followed:
         shares = [f"{one.share:.0%}" for one in (each.mobility, each.alike, each.knowing)]
         bound = "-" if each.bound is None else f"{each.bound:.0%}"

@@ -77,7 +77,7 @@ def follow(
         UsageError: the law of the noise is unknown, or not a single one.
     """
     if published.laws is None or len(set(published.laws)) != 1:
-        raise UsageError("the noise of what is followed must have one law, known exactly")
+        raise UsageError("the noise of the tracked release must have one law, which is known exactly")
     (law,) = set(published.laws)
     training, day = days
     places = np.append(nodes.of_zones() + 1, OUTSIDE)  # the last entry is for devices in no zone

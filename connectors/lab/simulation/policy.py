@@ -8,7 +8,7 @@ from stream.lab.simulator.building import OFFICE
 from stream.lab.simulator.events import Simulation
 
 _HEAD = """\
-# What may be said about this building, to whom, at which price.
+# What is published about this building, for whom, and at which price.
 # Everything here changes a guarantee; ports, brokers and secrets are set elsewhere.
 
 [site.{site}]
@@ -16,7 +16,7 @@ name = "Simulated building {number}"
 timezone = "{timezone}"              # attributes speak of local days
 tick = "5min"                        # occupancy is counted at every tick
 {presence}
-lateness = "30s"                     # how long a window waits for stragglers before it is final
+lateness = "30s"                     # how long a window waits for late messages before it is final
 max_devices = {max_devices}
 working_hours = ["08:00", "18:00"]   # the span of occupancy_level
 {days}sources = [{sources}]                # controllers that may send
@@ -32,7 +32,7 @@ session_limit = "4h"                 # or so long after its last one"""
 _DAYS = """\
 day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
 contribution = "6h"                  # of a day, for which a device counts where a day is paid
-residents = "ignore"                 # there at the day's start: counts only once it has left (printers, night machines)
+residents = "ignore"                 # present when the day starts: counts only after it has left (printers, machines)
 """
 
 _ZONE = """
@@ -58,17 +58,16 @@ description = "anyone"
 [[release]]
 name = "occupancy"
 query = "count"
-mechanism = "pegasus"                # groups alike windows, so that quiet hours cost accuracy little
+mechanism = "pegasus"                # groups similar windows: smaller errors in quiet hours
 smoother = "median"
 zones = {{ kind = [{kinds}] }}
 levels = ["zone", "floor", "building"]
 epsilon = {{ facilities = "1" }}       # per window: less epsilon, more noise
 daily_budget = {{ facilities = "288" }}     # 288 windows a day; beyond it, nothing is released
 
-# Anyone may see floors and the building, for the price of a device's whole day: one device, one day, epsilon 2, and
-# nothing that is published of the day says more. Rooms are left out: zones of one or two devices are not worth
-# publishing at this price ('tacet policy plan' says so). A device is on one floor and in the building: shares of what
-# is paid.
+# Anyone may see floors and the building, at the price of a device's whole day: epsilon 2 covers everything that this
+# release publishes of one device's day. Rooms are left out: zones of one or two devices are not worth publishing at
+# this price ('tacet policy plan' says so). A device is on one floor and in the building; shares divide the price.
 [[release]]
 name = "floors"
 query = "count"
@@ -77,24 +76,24 @@ noise = "gaussian"
 unit = "device_day"
 zones = {{ kind = [{kinds}] }}
 epsilon = {{ public = "2" }}
-delta = "1e-6"                       # epsilon holds but for this, for each device and day
+delta = "1e-6"                       # the guarantee is (epsilon, delta), for each device and day
 levels = ["floor", "building"]
 shares = {{ floor = "0.2", building = "0.8" }}
 """
 
 _ATTRIBUTES = """
-# Facts about a room's day, told exactly or not at all. A value that is sensitive is never shown; any
-# other is shown with probability 1 - exp(-epsilon), so that silence does not give the sensitive ones away.
+# Facts about a room's day, published exactly or withheld. A sensitive value is never published; any other
+# is published with probability 1 - exp(-epsilon), so that a withheld value need not be a sensitive one.
 [[release]]
 name = "office-day"
 query = "attributes"
 mechanism = "osdprr"
 zones = { kind = "office" }
-absent = "sensitive"                 # nobody came: never said either
+absent = "sensitive"                 # a day on which nobody came is withheld, too
 
 [release.attributes.arrival]
 epsilon = { facilities = "1", public = "0.2" }
-sensitive = { after = "10:00" }      # who comes late is nobody's business
+sensitive = { after = "10:00" }      # late arrivals are not published
 
 [release.attributes.departure]
 epsilon = { facilities = "0.5" }
@@ -106,7 +105,7 @@ sensitive = { above = 2 }
 
 [release.attributes.occupancy_level]
 epsilon = { facilities = "0.5" }
-sensitive = { below = 0.3 }          # share of working hours with somebody in
+sensitive = { below = 0.3 }          # share of working hours in which somebody is present
 """
 
 

@@ -123,10 +123,10 @@ def sign_bundle(bundle: AuditBundle, key_file: Path, copies: Sequence[HeadsCopy]
 
 def _refuse_lost(name: str, heads: Sequence[SignedHead], *, first: bool) -> None:
     if first and heads:
-        msg = f"--first: must not be given, since {name} or a copy of it holds {len(heads)} signed heads"
+        msg = f"--first: must not be given, because {name} or a copy of it contains {len(heads)} signed heads"
         raise UsageError(msg)
     if not first and not heads:
-        msg = f"{name}: must hold the heads signed so far; only the first of all is signed with --first"
+        msg = f"{name}: must contain all heads signed so far; give --first only for the first head of all"
         raise UsageError(msg)
 
 
@@ -137,6 +137,6 @@ def _lines(file: Path) -> list[bytes]:
         msg = f"{file}: cannot be read ({error.strerror})"
         raise UsageError(msg) from None
     if content and not content.endswith(b"\n"):
-        msg = f"audit: {file} must end with a whole line; its last one was cut off, put a copy back"
+        msg = f"audit: {file} must end with a complete line, but its last line was cut off; restore a copy"
         raise AuditError(msg)
     return content.split(b"\n")[:-1]

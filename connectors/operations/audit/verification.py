@@ -101,7 +101,7 @@ def _compare(entries: Iterable[Entry], window: OccupancyWindow | None, policy: P
             compared += 1
             if right[entry["release_id"]] != entry["commitment"]:
                 where = f"audit: site {window.site}: entry {entry['sequence']}"
-                msg = f"{where} must be committed to the counts that are kept"
+                msg = f"{where} must have a commitment to the stored counts"
                 raise AuditError(msg)
     return compared
 
@@ -116,9 +116,7 @@ def keys_of(key_file: Path) -> key_files.FileKeys:
     except KeyFileError as problem:
         if not key_files.is_retired(key_file):
             raise
-        msg = (
-            f"{problem}; give the key of that where it has entries, or none: then chains and records are still checked"
-        )
+        msg = f"{problem}; give the key of that ledger, or no key, which still checks chains and records"
         raise KeyFileError(msg) from None
 
 
@@ -134,7 +132,7 @@ def refuse_retired(ledger: str, earlier: Entries, entries: Entries, beginnings: 
     following = " or ".join(f"ledger {each}" for each in sorted(set(last.values()))) or "the ledger"
     msg = (
         f"--key-file: is that of ledger {ledger}, which has ended: its key was retired after the window of {max(own)}; "
-        f"give the key of {following}, which goes on with what was spent, or verify without a key"
+        f"give the key of {following}, which continues its budgets, or verify without a key"
     )
     raise UsageError(msg)
 
@@ -158,7 +156,8 @@ def refuse_heads(signed: Sequence[SignedHead], earlier: Entries) -> None:
                 entry = known[link.head]
                 msg = (
                     f"--heads: head {head.number} of {head.time} is of ledger {entry['ledger']}, which has ended: its "
-                    "key was retired; verify these heads with the store of that, those of this one are in another file"
+                    "key was retired; verify these heads with the store of that ledger; the heads of this store are in "
+                    "another file"
                 )
                 raise UsageError(msg)
 

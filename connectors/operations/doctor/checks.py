@@ -201,7 +201,7 @@ def key_file(path: Path, now: Micros) -> Iterator[Finding]:
     yield from _mode(KEY, path)
     if key_files.is_laboratory(path):
         yield note(
-            KEY, "a laboratory key, which draws the noise of any day again: only for simulated and recorded data"
+            KEY, "a laboratory key, which can draw the noise of any day again: only for simulated and recorded data"
         )
         return
     day = key_files.oldest_key_day(path)

@@ -107,7 +107,7 @@ def read_inventory(path: Path, columns: Mapping[str, str]) -> tuple[list[AccessP
     for line, cells in lines[1:]:
         reader.add_row(line, cells)
     if not reader.rows and not reader.problems:
-        reader.problems.append(f"line {first}: must be followed by an access point")
+        reader.problems.append(f"line {first}: must be followed by at least one access point")
     if reader.problems:
         more = len(reader.problems) - MOST_REPORTED
         report = reader.problems[:MOST_REPORTED] + ([f"and {more} more like these"] if more > 0 else [])
@@ -152,7 +152,7 @@ def _delimiter(path: Path, lines: Sequence[str], needed: Collection[str]) -> str
             return delimiter
     if _PASTED.search("".join(lines[:_PASTED_LINES])):
         raise UsageError(
-            f"{path}: line 1: must be CSV with the names of the columns, and is the output of 'show ap summary', whose "
+            f"{path}: line 1: must be CSV with the names of the columns, but is the output of 'show ap summary', whose "
             "columns are separated by spaces; write a first line such as AP Name,Radio MAC,Location and a line for "
             "each access point, with commas between"
         )
@@ -215,7 +215,7 @@ class _Reader:
         self._check_name(line, fields.get("name", ""))
         for field in ("site", "floor", "zone", "kind"):
             if fields.get(field) and not name_of(fields[field]):
-                self._refuse(line, field, "must hold a letter or a digit of a to z and 0 to 9", fields[field])
+                self._refuse(line, field, "must contain a letter a to z or a digit", fields[field])
         if len(self.problems) == before:
             del fields["ap"]
             if _is_default_location(fields.get("floor", "")):
@@ -250,7 +250,7 @@ class _Reader:
     def _once(self, line: int, field: str, value: str, seen: dict[str, int]) -> None:
         other = seen.setdefault(value, line)
         if other != line:
-            self._refuse(line, field, f"must be listed once, and line {other} has it too", value)
+            self._refuse(line, field, f"must be listed once, but line {other} lists it too", value)
 
     def _refuse(self, line: int, field: str, rule: str, value: str) -> None:
         column = self._header[self._places[field]]

@@ -65,27 +65,27 @@ class Building:
 
 
 _HEAD = """\
-# What may be said about this building, to whom, at which price: every key changes a guarantee, or which devices are
-# counted where. Made from a list of access points; what could not be known is marked CHECK. Then:
+# What is published about this building, for whom, and at which price: every key changes a guarantee, or which
+# devices are counted where. Made from a list of access points; correct the lines marked CHECK. Then:
 #   tacet policy check FILE    refuses what breaks a rule
-#   tacet policy show FILE     says what is promised: read all of it before the first release
-#   tacet policy plan FILE     says which errors to expect
+#   tacet policy show FILE     prints the guarantees: read all of them before the first release
+#   tacet policy plan FILE     estimates the errors
 """
 _RECORDED = """\
 #
-# LABORATORY: made from a recording of people, so which access points stand here tells of who was there. For trying
-# things out under a laboratory key, never for a building: there, begin with the controller's own list.
+# LABORATORY: made from a recording of people, so the access points listed here reveal where people were. Use it
+# for experiments under a laboratory key only; for a building, begin with the controller's own list.
 """
 _ADDRESSES = """
 # Addresses. Access points have several: of the Ethernet port, of each radio (the base radio is the first), and one
-# for each network they offer (BSSIDs, which differ from their radio in the last digit). What counts is the one that
-# your controller's traps give: Cisco the base radio, Aruba a BSSID and the name. {written}
+# for each network they offer (BSSIDs, which differ from their radio in the last digit). List the one that
+# your controller's traps contain: Cisco the base radio, Aruba a BSSID and the name. {written}
 # 'tacet doctor' and 'tacet ingest' list addresses in traps that no zone has.
 """
-_EXACT = """Here they stand as in the
-# list. Where traps give BSSIDs, write base_radio = "5c:52:1e:00:20:60/44" instead: all that share 44 bits."""
-_SHARED = """Here base_radio stands
-# for all addresses that share {bits} bits with one of the list. Where traps give that address itself, write
+_EXACT = """They are written as in the
+# list. If traps contain BSSIDs, write base_radio = "5c:52:1e:00:20:60/44" instead: all that share 44 bits."""
+_SHARED = """base_radio means
+# all addresses that share {bits} bits with one of the list. If traps contain the listed address itself, write
 # access_points instead."""
 
 _SITE = """
@@ -94,19 +94,19 @@ _SITE = """
 timezone = "{timezone}"{check_timezone}
 tick = "5min"                        # devices are counted at every tick
 validity = "10min"                   # an association holds this long
-lateness = "30s"                     # how long a window waits for stragglers before it is final
+lateness = "30s"                     # how long a window waits for late messages before it is final
 working_hours = ["08:00", "18:00"]
 day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
 contribution = "{contribution}"{room} # of a day, for which one device counts at most: {covers}
-residents = "ignore"                 # there at the day's start: counts only once it has left (printers, machines)
+residents = "ignore"                 # present when the day starts: counts only after it has left (printers, machines)
 {visits}sources = [{sources}]{check_sources}
 """
 
-_NAMES = """names = {file}   # what people call this site, its floors and zones, and where the plans are"""
+_NAMES = """names = {file}   # names of the site, its floors and zones, and paths of floor plans"""
 
 _VISITS = """\
-visits = 4                           # to the building and to floors: after so many a day a device counts no more
-gap = "{gap}"{room} # an absence of so long ends no visit to the building: more where phones are rarely heard
+visits = 4                           # to the building and to floors: the largest number a day for which a device counts
+gap = "{gap}"{room} # a shorter absence ends no visit to the building; longer if phones are rarely heard
 """
 
 _POLL = """
@@ -115,7 +115,7 @@ source = "{source}"
 by = "{by}"{user}
 """
 _PROBE = """\
-[[site.{site}.probe]]                # every minute: what is covered follows from its answers, never from a poll
+[[site.{site}.probe]]                # every minute: its answers decide what is covered; polls never do
 source = "{source}"
 by = "{by}"{user}
 """
@@ -142,8 +142,8 @@ name = "public"
 description = "anyone"
 public = true
 
-# Everything below is paid by the day: what is published of one device's day, all windows together, is worth so much
-# epsilon and no more, with delta. Less epsilon, more noise. What has been published cannot be taken back.
+# Everything below is paid by the day: epsilon, with delta, covers all that is published of one device's day, all
+# windows together. Less epsilon means more noise. What has been published cannot be withdrawn.
 """
 
 _SUMS = """

@@ -115,7 +115,7 @@ def _agreed(path: Path, members: Sequence[AccessPoint], field: str, read: Callab
     values = [(read(row), row.line) for row in members if read(row)]
     for value, line in values:
         if value != values[0][0]:
-            rule = f"must be that of line {values[0][1]}, which is of the same zone ({values[0][0]!r})"
+            rule = f"must equal that of line {values[0][1]}, which is in the same zone ({values[0][0]!r})"
             raise UsageError(f"{path}: line {line}, {field}: {rule}, got {value!r}")
     return values[0][0] if values else ""
 

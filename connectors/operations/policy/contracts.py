@@ -404,7 +404,7 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
             "title": "Tacet: private occupancy streams",
             "version": VERSION,
             "description": "Counts of devices, people estimated from them, and attributes, under differential privacy; "
-            "x-privacy says what each costs whom.",
+            "x-privacy states what each topic costs each audience.",
         },
         "defaultContentType": "application/json",
         "channels": channels,
@@ -423,7 +423,7 @@ def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str,
     for audience, name, terms in privacy_terms(policy):
         if audiences and audience not in audiences:
             continue
-        words = f"Release '{name}' as audience '{audience}' is given it; keyed by site."
+        words = f"Release '{name}' for audience '{audience}'; keyed by site."
         topic, record = private_topic(audience, name), _record_of(terms)
         yield f"{audience}.{name}", _channel(topic, words, record, terms)
 
@@ -438,9 +438,9 @@ def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, di
     """Yield the channels that belong to no audience; reading them costs nothing beyond the releases."""
     if account:
         readers = [audience.name for audience in policy.audience]
-        words = "What all releases of a site together have cost; keyed by site. A window's last record is right."
+        words = "What all releases of a site together have cost; keyed by site. The last record of a window is valid."
         yield "account", _channel(LEAKAGE, words, "account-record", {"spend": "0", "read_as": readers})
-    words = "What sites and zones are called; keyed by site, of which the newest message counts."
+    words = "Names of sites and zones; keyed by site. The newest message of a site is valid."
     yield "metadata", _channel(METADATA, words, "site-metadata", {"spend": "0"})
 
 

@@ -73,9 +73,9 @@ def effects(old: Policy, new: Policy) -> Iterator[Effect]:
     yield from _audiences(old, new)
     for site in dict.fromkeys([*old.site, *new.site]):
         if site not in new.site:
-            yield Effect("anew", site, "released no longer; its books are kept, and go on should it come back")
+            yield Effect("anew", site, "no longer released; its ledger is kept, and continues if the site returns")
         elif site not in old.site:
-            yield Effect("otherwise", site, "begins with the first window that its sources have reached")
+            yield Effect("otherwise", site, "begins with the first window that its sources reach")
         else:
             yield from _site(old, new, site)
 
@@ -83,9 +83,9 @@ def effects(old: Policy, new: Policy) -> Iterator[Effect]:
 def _audiences(old: Policy, new: Policy) -> Iterator[Effect]:
     before, now = ({audience.name for audience in policy.audience} for policy in (old, new))
     for name in sorted(now - before):
-        yield Effect("otherwise", f"audience {name}", "begins with the next window, on topics of its own")
+        yield Effect("otherwise", f"audience {name}", "begins with the next window, on its own topics")
     for name in sorted(before - now):
-        yield Effect("otherwise", f"audience {name}", "gets nothing more; what it has been given stays with it")
+        yield Effect("otherwise", f"audience {name}", "receives nothing more, and keeps what it has received")
 
 
 def _site(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
@@ -97,7 +97,7 @@ def _site(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
         if not new.zones_of(release, site):
             continue
         if isinstance(release, AttributeRelease):
-            yield Effect("anew", f"{site}/{release.name}", "the local day at hand is not asked; the next one is")
+            yield Effect("anew", f"{site}/{release.name}", "the current local day is not queried; the next one is")
         elif isinstance(release, CountRelease) and release.by_day:
             yield from _by_day(old, new, site, release)
         yield from _learning(old, new, site, release)
@@ -114,12 +114,12 @@ def _grid(site: str, before: Site, now: Site) -> Iterator[Effect]:
         how = "nobody is present at first: devices count from their next messages on"
         yield Effect("anew", f"{site}.presence", how)
     if before.login_terms != now.login_terms:
-        what = "logins count by other rules" if before.identity == now.identity else f"{now.identity}s count"
+        what = "logins are counted under other rules" if before.identity == now.identity else f"{now.identity}s count"
         yield Effect("anew", f"{site}.identity", f"{what}, and nobody is present at first")
     kept = "session_limit" if now.has_sessions else "validity"
     for key in (kept, "lateness", "max_devices", "working_hours", "randomised", "opt_out", "sources"):
         if getattr(before, key) != getattr(now, key):
-            yield Effect("otherwise", f"{site}.{key}", "as the new policy says, from the next window on")
+            yield Effect("otherwise", f"{site}.{key}", "changes with the next window")
 
 
 def _zones(site: str, before: Site, now: Site) -> Iterator[Effect]:
@@ -130,10 +130,12 @@ def _zones(site: str, before: Site, now: Site) -> Iterator[Effect]:
         others = ", ".join(sorted(after & there - {name}))
         if name in there and others:
             yield Effect(
-                "otherwise", f"{site} zone {name}", f"shares radios with {others}: what was spent counts for all"
+                "otherwise",
+                f"{site} zone {name}",
+                f"shares radios with {others}: what was spent counts for all of them",
             )
         elif name not in there:
-            text = f"is {others} now: its books go on there" if others else "counted no longer; its books are kept"
+            text = f"is now {others}: its charges continue there" if others else "no longer counted; its charges stay"
             yield Effect("otherwise", f"{site} zone {name}", text)
     for name in sorted(there - set(before.radios)):
         if all(name not in after for after in become.values()):
@@ -147,15 +149,17 @@ def _names(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     """Yield an effect if pseudonyms of devices change at other times, or counters of their days do."""
     before, now = old.site[site], new.site[site]
     if _epoch_settings(old, before) != _epoch_settings(new, now):
-        yield Effect("anew", f"{site} pseudonyms", "change at other times: at the turn a device may count twice, once")
+        yield Effect(
+            "anew", f"{site} pseudonyms", "change at other times: at the first change a device may count twice"
+        )
     counters = definition_of(before), definition_of(now)
     if None not in counters and counters[0] != counters[1]:
         when = f"at {now.day_starts} ({now.timezone})"
-        yield Effect("day_starts", f"{site} contribution", f"counters begin anew with the next privacy day, {when}")
+        yield Effect("day_starts", f"{site} contribution", f"counters restart with the next privacy day, {when}")
     visits = visits_of(old, site), visits_of(new, site)
     if None not in visits and visits[0] != visits[1]:
         when = f"at {now.day_starts} ({now.timezone})"
-        yield Effect("day_starts", f"{site} visits", f"visits are counted anew with the next privacy day, {when}")
+        yield Effect("day_starts", f"{site} visits", f"counters of visits restart with the next privacy day, {when}")
 
 
 def _epoch_settings(policy: Policy, site: Site) -> tuple[int | str | None, ...]:
@@ -169,14 +173,14 @@ def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Itera
     place, where = new.site[site], f"{site}/{release.name}"
     when = f"at {place.day_starts} ({place.timezone})"
     if _counts_anew(old, new, site, release):
-        yield Effect(
-            "day_starts", where, f"publishes nothing until the next privacy day that is seen whole begins, {when}"
-        )
+        yield Effect("day_starts", where, f"publishes nothing until the next complete privacy day begins, {when}")
     elif former is None or not former.by_day or not old.zones_of(former, site):
         yield Effect("otherwise", where, f"begins with the next window, which pays for the whole day that began {when}")
     elif terms_digest(old, former, site) != terms_digest(new, release, site):
         yield Effect(
-            "day_starts", where, f"the day at hand was paid on other terms: publishes nothing until the next, {when}"
+            "day_starts",
+            where,
+            f"the current day was paid for on other terms: publishes nothing until the next one, {when}",
         )
 
 
@@ -199,7 +203,7 @@ def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     names = ", ".join(release.name for release in paid_thresholds(new, site))
     when = f"at {place.day_starts} ({place.timezone})"
     if before:
-        text = f"the day at hand was begun on other terms: publish nothing until the next, {when}"
+        text = f"the current day began on other terms: publish nothing until the next one, {when}"
         yield Effect("day_starts", f"{site}/{names}", text)
     else:
         yield Effect("otherwise", f"{site}/{names}", f"begins with the next window; its day began {when}")
@@ -210,7 +214,7 @@ def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator
         return
     if any(r.name == release.name and isinstance(r, CountRelease) and old.zones_of(r, site) for r in old.release):
         unrevised = "; earlier windows are not revised" if release.revise else ""
-        text = f"{release.declared.learnt} begins anew, from new windows alone{unrevised}"
+        text = f"{release.declared.learnt} restarts, and learns from new windows only{unrevised}"
         yield Effect("anew", f"{site}/{release.name}", text)
 
 
@@ -230,9 +234,9 @@ def _carried_state(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     begun = {name: owner for name, owner in now.items() if name not in kept}
     wait = max((owner.w for owner in (*ended.values(), *begun.values())), default=1) - 1
     for name in ended:
-        yield Effect("anew", f"{site}/{name}", "the publication that it carried ends")
+        yield Effect("anew", f"{site}/{name}", "its current publication ends")
     for name in begun:
-        yield Effect("anew", f"{site}/{name}", f"begins anew and waits for {wait} windows")
+        yield Effect("anew", f"{site}/{name}", f"restarts and waits for {wait} windows")
 
 
 def _ended(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
@@ -241,9 +245,7 @@ def _ended(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     for release in old.release:
         if old.zones_of(release, site) and release.name not in there:
             to = ", ".join(audiences_of(release))
-            yield Effect(
-                "otherwise", f"{site}/{release.name}", f"released no longer to {to}; what it has cost stays spent"
-            )
+            yield Effect("otherwise", f"{site}/{release.name}", f"no longer released to {to}; its charges remain")
 
 
 Kind = Literal["cheaper", "dearer", "anew", "day_starts", "otherwise"]
@@ -302,13 +304,13 @@ def difference(old: Policy, new: Policy) -> Difference:
 
 
 def _by_another_name(new: Policy, former: str, name: str) -> Change:
-    same = f"is {former!r} by another name, at the same price:"
+    same = f"is {former!r} under another name, at the same price:"
     (release,) = (each for each in new.release if each.name == name)
     if isinstance(release, CountRelease) and release.declared.carries:
-        return Change("otherwise", name, f"{same} goes on with what that carried, on topics of its own")
+        return Change("otherwise", name, f"{same} continues its publications, on its own topics")
     budgeted = any(getattr(release, budget, None) for budget in ("daily_budget", "w_budget"))
-    whole = f", and with whole budgets beside what {former!r} has spent" if budgeted else ""
-    return Change("anew", name, f"{same} begins anew as a release of its own, on topics of its own{whole}")
+    whole = f", and with full budgets in addition to what {former!r} has spent" if budgeted else ""
+    return Change("anew", name, f"{same} restarts as a new release, on its own topics{whole}")
 
 
 def _forecasts(old: Policy, new: Policy) -> Iterator[Change]:
@@ -320,7 +322,7 @@ def _forecasts(old: Policy, new: Policy) -> Iterator[Change]:
         if was == becomes:
             continue
         if becomes is None:
-            text = "forecast no longer"
+            text = "no longer forecast"
         elif was is None:
             text = f"new: computed from released values of {becomes.release}, free"
         else:
@@ -463,7 +465,7 @@ def _bounds(old: Policy, new: Policy) -> Iterator[Change]:
     for key, before in old.restricted:
         now = getattr(new.restricted, key)
         if before != now:
-            exactness = "is published: whoever reads it is promised nothing" if now else "is published no longer"
+            exactness = "is published: its readers have no privacy guarantee" if now else "is no longer published"
             yield Change("dearer" if now else "cheaper", f"restricted.{key}", f"the true {key} {exactness}")
 
 

@@ -146,16 +146,16 @@ DEVICES, MONTH = 1000, 30
 """Numbers in the example that explains a delta."""
 
 _UNIT = (
-    "The unit is {unit}. A person is taken to {have} {devices} of them, and what several sites give away adds up. "
-    "Everything holds for observations that the connector accepted, and while the key is secret."
+    "The unit is {unit}. A person is assumed to {have} {devices} of them, and the losses at several sites add up. "
+    "Everything holds for observations that the connector accepted, as long as the key is secret."
 )
 _COUNTED = (
-    "Site {site} is told counts by people counters and knows no device: there one device stands for one person in one "
-    "cell, that is in one zone at one tick."
+    "Site {site} receives counts from people counters and no data about devices: there, one device means one person "
+    "in one cell, that is, in one zone at one tick."
 )
 _COUNTED_DAY = (
-    " Where a day is paid, it stands for one person's day of at most {hours:g} h in cells, as the policy declares: a "
-    "count does not say whom it is of, so nothing here can bound that."
+    " Where a day is paid, it means one person's day of at most {hours:g} h in cells, as the policy declares: a count "
+    "does not contain whom it counts, so Tacet cannot enforce this bound."
 )
 _ZEROS = {
     "reported": (
@@ -181,9 +181,9 @@ _ATTRIBUTE = (
 )
 NOT_PROTECTED = (
     "Many windows add up: where a window is what is paid for, a device that stays all day costs hundreds of them.",
-    "What operators are shown of traffic: sums over eight access points and five minutes at least, without noise. They "
-    "are for operators alone.",
-    "Truth: the releases speak of the devices that were heard, not of people.",
+    "Figures of traffic for operators: sums over at least eight access points and five minutes, without noise. Only "
+    "operators may see them.",
+    "Truth: releases count the devices that were seen, not people.",
 )
 _PEOPLE = (
     "{release}: estimates people from what release {counts} has published, with a band of 90 %. This costs nothing. "

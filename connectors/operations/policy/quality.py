@@ -207,7 +207,7 @@ def observed_windows(
         dropped.update({reason: rows for reason, rows in state.counters.items() if reason not in NO_DROPS})
     problem = shortfall(file.tally, dropped)
     if not any(windows.values()):
-        raise problem or DataError("no window comes of this file")
+        raise problem or DataError("the file contains no window")
     return ObservedWindows(windows, problem)
 
 

@@ -110,7 +110,10 @@ class ReloadingHooks(ReloadingSecrets[HooksFile]):
     def _read_same_systems(self, path: Path) -> HooksFile:
         file = read_hooks(path)
         if self._systems is not None and self._systems != _systems(file):
-            msg = f"{path}: must name the same systems and sources while it is used; start again to change them"
+            msg = (
+                f"{path}: must name the same systems and sources while a process uses it; restart the process to "
+                "change them"
+            )
             raise KeyFileError(msg)
         return file
 

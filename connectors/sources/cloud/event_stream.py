@@ -146,7 +146,7 @@ def _client(stream: Stream) -> httpx.AsyncClient:
     try:
         context = ssl.create_default_context(cafile=known)
     except OSError as error:
-        msg = f"stream {stream.name}: ca_file must be certificates in PEM, got {known} ({error.strerror})"
+        msg = f"stream {stream.name}: ca_file must contain certificates in PEM, got {known} ({error.strerror})"
         raise UsageError(msg) from None
     return httpx.AsyncClient(verify=context, timeout=httpx.Timeout(10.0, read=SILENCE), follow_redirects=False)
 

@@ -102,7 +102,7 @@ class WebhookProcessor:
     async def failed(self) -> NoReturn:
         """Wait until tags can no longer be stored, and raise the error: copies could not be recognised."""
         await self._broken.wait()
-        raise self._failure or TacetError("hooks: the tags of accepted requests must be stored, which failed")
+        raise self._failure or TacetError("hooks: the tags of accepted requests cannot be stored")
 
     def refuse(self, reason: str) -> None:
         """Count a request that is not genuine."""

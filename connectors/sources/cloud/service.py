@@ -165,15 +165,17 @@ def check(config: WebhookConfig) -> None:
     """Raise UsageError unless the listener matches the configured systems and encrypts what they send."""
     listener = config.listener
     if (listener is None) != (not config.systems.hook):
-        raise UsageError("--listen: must be given where the file has a [[hook]], and only there")
+        raise UsageError("--listen: must be given if the file has a [[hook]], and only then")
     if listener is None:
         return
     outside = not is_loopback(listener.listen[0])
     if outside and listener.tls is None and not listener.behind_proxy:
-        msg = f"--tls-cert: must be given with --listen {listener.listen[0]}, or --behind-proxy where a proxy has TLS"
+        msg = (
+            f"--tls-cert: must be given with --listen {listener.listen[0]}, or --behind-proxy if a proxy terminates TLS"
+        )
         raise UsageError(msg)
     if (outside or listener.behind_proxy) and not listener.names:
-        raise UsageError("--name: must be given where others send: the name that they use")
+        raise UsageError("--name: must be given if other machines send: the host name that they use")
 
 
 class WebhookService:

@@ -266,7 +266,9 @@ class TailedFile:
             UsageError: it is no file, or others than its owner and group can read or write it.
             KeyFileError: its state cannot be used, or another process has locked it.
         """
-        self._locked_file = LockedFile(self._state, _SCHEMA, whose="a reader of this log", by="another one reads it")
+        self._locked_file = LockedFile(
+            self._state, _SCHEMA, whose="a reader of this log", by="another process reads it"
+        )
         with self._locked_file.usable():
             row = self._locked_file.database.execute("SELECT device, inode, offset, said FROM place").fetchone()
         if row is None:

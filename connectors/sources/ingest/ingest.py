@@ -146,7 +146,7 @@ class AccessPoints:
             self._radios[bytes.fromhex(mac.replace(":", ""))] = AccessPointEntry(site, zone, mac)
         for name, mac in aliases.items():
             if mac not in access_points:
-                msg = f"alias {name!r}: must stand for an access point of a zone, got {mac!r}"
+                msg = f"alias {name!r}: must name an access point of a zone, got {mac!r}"
                 raise UsageError(msg)
             self._aliases[_alias(name)] = AccessPointEntry(*access_points[mac], mac)
         for written in base_radios:

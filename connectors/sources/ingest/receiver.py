@@ -241,7 +241,8 @@ class Receiver:
             structlog.get_logger("tacet.snmp").error(
                 "site_shut",
                 site=site,
-                reason="more devices than max_devices: nothing more is sent for it until this is started again",
+                reason="more devices than max_devices: its observations are no longer sent; restart this process to "
+                "resume",
             )
 
     def _acknowledge_durable(self) -> None:

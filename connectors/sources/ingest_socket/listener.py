@@ -186,7 +186,7 @@ def bound(path: Path, option: str) -> socket.socket:
             os.umask(before)
     except OSError as error:
         made.close()
-        msg = f"{option}: must be a socket in a folder of yours, got {path} ({error.strerror or error})"
+        msg = f"{option}: must be a socket in a folder that you own, got {path} ({error.strerror or error})"
         raise UsageError(msg) from None
     except UsageError:
         made.close()
@@ -204,5 +204,5 @@ def _clear(path: Path, option: str) -> None:
             with suppress(FileNotFoundError):
                 path.unlink()
             return
-    msg = f"{option}: must be a socket of this process alone, but another one listens at {path}"
+    msg = f"{option}: must be free, but another process listens at {path}"
     raise UsageError(msg)

@@ -145,7 +145,7 @@ def polled_sources(policy: PolicyDocument, secrets: ReloadingPolls | None, users
         raise UsageError(msg)
     names = [each.source for each in found]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        msg = f"poll.source: must be polled for one site only, which counts for all of its sites, got {repeated[0]!r}"
+        msg = f"poll.source: must have one [[site.NAME.poll]] only, which serves all of its sites, got {repeated[0]!r}"
         raise UsageError(msg)
     return found
 

@@ -97,7 +97,7 @@ class PollService:
         """Poll until ``stop`` is set."""
         for source in self.states:
             first = source.grid.next_poll(self.clock.now())
-            when = f"the first table comes at {rfc3339(first.hand_over)}, then one every"
+            when = f"the first table is read at {rfc3339(first.hand_over)}, then one every"
             reason = f"{when} {duration_text(source.grid.interval)}"
             log.info("poll_planned", reason=reason, site=source.site, address=source.source)
         polls = (self._follow(source, state) for source, state in self.states.items())
@@ -170,7 +170,9 @@ class PollService:
         state.failures += 1
         if outcome == TOO_LONG:
             state.is_closed = True
-            log.error("poll_closed", reason="more rows than any real site has: it is not polled any more", **where)
+            log.error(
+                "poll_closed", reason="more rows than any real site has: this source is no longer polled", **where
+            )
             return
         log.warning("poll_failed", reason=outcome, **where)
 

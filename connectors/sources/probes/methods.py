@@ -168,8 +168,7 @@ def check_allowed(host: str) -> None:
         _socket(host).close()
     except PermissionError:
         msg = (
-            "probe by 'icmp': must be allowed by the kernel: the group of this process must lie in "
-            "net.ipv4.ping_group_range"
+            "probe by 'icmp': the kernel must permit it: include the group of this process in net.ipv4.ping_group_range"
         )
         raise UsageError(msg) from None
     except OSError:

@@ -84,7 +84,7 @@ class Clients:
         self._content = clients
         self._clients = {client.address: (client, client.octets) for client in clients}
         if len(self._clients) < len(clients):
-            msg = "client.address: must be given once, got one more than once"
+            msg = "client.address: must be listed once, but one address is listed twice"
             raise UsageError(msg)
         for client in clients:
             for source in (client.sources or {}).values():

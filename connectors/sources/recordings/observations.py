@@ -137,11 +137,15 @@ def shortfall(tally: RowCounts, dropped: dict[str, int] | None = None) -> DataEr
         windows = "1 window was" if tally.incomplete == 1 else f"{tally.incomplete:,} windows were"
         report.append(f"{windows} refused: {WHOLE}")
     if tally.strays:
-        report.append(f"A gap of more than {LEAP // DAY} days is accepted up to --to, or as a file of its own.")
+        report.append(
+            f"Give --to to accept a gap of more than {LEAP // DAY} days, or put the rows after it into another file."
+        )
     lost = {"were at access points in no zone of the policy": tally.unknown_access_points}
     for reason, rows in sorted((dropped or {}).items()):
         if reason == "site_shut" and rows:
-            report.append(f"A site has more devices than its max_devices: it closed, and {rows:,} rows were dropped.")
+            report.append(
+                f"A site has more devices than its max_devices: it was suspended, and {rows:,} rows were dropped."
+            )
         elif reason not in ("repeated_batch", INCOMPLETE):
             # A run that resumes in a store has already processed the rows up to its beginning.
             more = rows - tally.leading if reason == "late" else rows
@@ -158,7 +162,7 @@ OCTETS = 6
 PAUSE_ROWS = 512
 """Rows, of about 2 microseconds each, after which ``steps`` yields to its caller."""
 PROGRESS_ROWS = 10_000
-_STRAY = f"time must be at most {LEAP // DAY} days from the rest of the recording where no --to is given"
+_STRAY = f"time must be at most {LEAP // DAY} days from the rest of the recording if --to is not given"
 
 
 class ObservationFile:

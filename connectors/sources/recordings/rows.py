@@ -28,7 +28,7 @@ from stream.policy.sites import Site
 from stream.records import DAY, HOUR, LARGEST_COUNT, LATEST, MINUTE, SECOND, Micros
 from stream.sensing.counter_feed import COUNTERS
 
-_TWICE = "time must have an offset where the clocks of the site are set back"
+_TWICE = "time must have an offset in the hour in which the site's clocks are set back"
 _ACCESS_POINT = "access_point must be a radio address such as 5c:52:1e:00:20:65, or a name that the policy lists"
 _SITE = "site must be one of the policy's"
 _OTHER_SITE = "site must be the one that the access point belongs to in the policy"
@@ -244,11 +244,11 @@ def _decimal(digits: Integers, places: Sequence[int]) -> Integers:
 # --- counts -----------------------------------------------------------------------------------------
 
 COLUMNS = ("window_end", "zone", "count")
-TWICE = "window_end and zone must come once"
+TWICE = "each pair of window_end and zone must appear once"
 COUNT = f"count must be a whole number from 0 to {LARGEST_COUNT:,}"
 WHOLE = "each window must have a good row for each zone, unless the policy declares zeros = 'omitted' for the site"
 _TIME = "window_end must be RFC 3339 with an offset (or local to the site without one), on one of the site's ticks"
-_TWICE_A_YEAR = "window_end must have an offset where the clocks of the site are set back"
+_TWICE_A_YEAR = "window_end must have an offset in the hour in which the site's clocks are set back"
 _COUNTED_SITE = "site must be one of the policy's with feed = 'counts'"
 _ZONE = "zone must be one of the site's"
 

@@ -25,7 +25,7 @@ def read_communities(path: Path) -> tuple[bytes, ...]:
     lines = read_private(path, "communities").splitlines()
     communities = tuple(line.strip() for line in lines if line.strip() and not line.startswith(b"#"))
     if not communities:
-        msg = f"{path}: must hold at least one community"
+        msg = f"{path}: must contain at least one community"
         raise KeyFileError(msg)
     return communities
 
@@ -54,7 +54,7 @@ class CommunityAuth:
     def __init__(self, allow: AllowList, communities: Sequence[bytes] | Renewed, *, or_v3: bool = False) -> None:
         """Set both; ``UsageError`` if there is no community, unless SNMPv3 is accepted and may be the only version."""
         if not communities and not or_v3:
-            msg = "communities: must hold at least one, got none"
+            msg = "communities: must contain at least one, got none"
             raise UsageError(msg)
         self._allow = allow
         self._renewed = None if isinstance(communities, Sequence) else communities

@@ -50,7 +50,7 @@ def back_up(folder: Path, target: Path) -> Heads:
             if _copied(folder, copy):
                 break
         else:
-            msg = f"{folder}: closes windows faster than it can be copied; stop the run first"
+            msg = f"{folder}: changes faster than it can be copied; stop the run first"
             raise UsageError(msg)
         heads = _heads(copy)
         contents = {name: _digest(copy / name) for name in sorted(_names(copy))}
@@ -83,8 +83,8 @@ def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) ->
     if lost and not accept_loss:
         site, entries = next(iter(lost.items()))
         msg = (
-            f"{backup}: must be as new as what was released, but of site {site} {entries} newer ledger entries were "
-            "published; put back a newer copy, or give --accept-loss: 'tacet recover' then says how to go on"
+            f"{backup}: is too old: {entries} newer ledger entries of site {site} were published; restore a newer "
+            "backup, or give --accept-loss, after which 'tacet recover' lists the remedies"
         )
         raise UsageError(msg)
     with becoming(folder) as copy:
@@ -98,7 +98,7 @@ def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) ->
 def becoming(target: Path) -> Iterator[Path]:
     """Yield a private folder that is renamed to the target on success and removed on failure."""
     if target.exists():
-        msg = f"{target}: must not exist yet; no store or backup is written over"
+        msg = f"{target}: must not exist yet; no store or backup is overwritten"
         raise UsageError(msg)
     if not target.absolute().parent.is_dir():
         msg = f"{target}: must be in a folder that exists"
@@ -179,17 +179,20 @@ def _contents(backup: Path) -> list[str]:
         document: Any = orjson.loads((backup / CONTENTS).read_bytes())
         files = {str(name): str(digest) for name, digest in document["files"].items()}
     except OSError as error:
-        msg = f"{backup / CONTENTS}: cannot be read ({error.strerror}); a backup is what 'tacet store backup' wrote"
+        msg = (
+            f"{backup / CONTENTS}: cannot be read ({error.strerror}); a backup must be a folder that 'tacet store "
+            "backup' wrote"
+        )
         raise UsageError(msg) from None
     except (ValueError, TypeError, KeyError, AttributeError):
-        msg = f"{backup / CONTENTS}: must be what 'tacet store backup' wrote"
+        msg = f"{backup / CONTENTS}: must be a file that 'tacet store backup' wrote"
         raise DataError(msg) from None
     if set(files) != _names(backup):
-        msg = f"{backup}: must hold the files that {CONTENTS} names, and no others"
+        msg = f"{backup}: must contain the files that {CONTENTS} names, and no others"
         raise AuditError(msg)
     for name, digest in files.items():
         if (backup / name).is_symlink() or not (backup / name).is_file() or _digest(backup / name) != digest:
-            msg = f"{backup / name}: must be as it was when the backup was made"
+            msg = f"{backup / name}: must be unchanged since the backup was made"
             raise AuditError(msg)
     return sorted(files)
 
@@ -201,7 +204,7 @@ def _refuse_damaged(path: Path) -> None:
     """
     with reading(path) as database:
         if database.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
-            msg = f"{path}: must be a whole file of a store"
+            msg = f"{path}: must be a complete file of a store"
             raise AuditError(msg)
 
 

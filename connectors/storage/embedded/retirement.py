@@ -66,7 +66,8 @@ class StoreLedger:
         del old
         if self._snapshot is None:
             raise UsageError(
-                f"{self._folder}: must have released something; a new store with a new key needs nothing of it"
+                f"{self._folder}: has released nothing, so its key need not be retired; create a new store with the "
+                "new key"
             )
         snapshot = successor(self._snapshot, keys)
         path = self._folder / "store.sqlite"
@@ -76,7 +77,7 @@ class StoreLedger:
             with becoming(self._new) as folder:
                 _begin(folder, snapshot, self._entries, read_policies(self._folder))
         elif [bytes(value) for value in read_earlier(self._new)] != self._entries:
-            raise UsageError(f"{self._new}: must not exist yet; no store is written over")
+            raise UsageError(f"{self._new}: must not exist yet; no store is overwritten")
         MarkFile(keys.path, read_identity(self._new), laboratory=keys.laboratory)
         return 0
 

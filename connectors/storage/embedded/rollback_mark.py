@@ -51,7 +51,7 @@ class RunLock:
             os.close(self._handle)
             msg = (
                 f"{key_file}: must be used by one run at a time, but {holder}; two runs would release the same windows "
-                "with different noise: stop that one first"
+                "with different noise; stop the other run first"
             )
             raise UsageError(msg) from None
         self._write({"pid": os.getpid(), "store": str(folder.absolute()), "since": rfc3339(time.time_ns() // 1000)})
@@ -144,7 +144,7 @@ class MarkFile:
         if self._lock is not None and not self._lock.is_intact():
             raise _stopped(self._path.with_name(self._path.name + ".lock"), "was deleted or replaced")
         if marks.get(self._store) != self._marks:
-            raise _stopped(self._path, "was changed" if self._store in marks else "is gone")
+            raise _stopped(self._path, "was changed" if self._store in marks else "was deleted")
 
     def advance(self, chains: Chains) -> None:
         """Move forward the sites whose hash chains have grown; the file is written only if one has.
@@ -163,8 +163,8 @@ class MarkFile:
 
 def _stopped(path: Path, how: str) -> FinalityError:
     return FinalityError(
-        f"{path}: must be left alone while a run uses the key, but {how}; nothing more is released, since another "
-        "process may have released under the same key; make sure that none runs; 'tacet recover' says what can be done"
+        f"{path}: {how} while a run was using the key; nothing more is released, because another process may have "
+        "released under the same key; stop all others that use it; 'tacet recover' says what can be done"
     )
 
 
@@ -176,8 +176,8 @@ def _refuse_other(key_file: Path, marks: Iterable[str], store: str) -> None:
         raise key_files.other_ledger(key_file, others[0], f"store {store}")
     if bound is not None and store not in marks:
         msg = (
-            f"{mark_path(key_file)}: must be there, since this production key has been used: without it nobody can "
-            "tell whether the store was set back; 'tacet recover' says what can be done"
+            f"{mark_path(key_file)}: must exist, because this production key has been used: without it, it is unknown "
+            "whether the store was set back; 'tacet recover' says what can be done"
         )
         raise UsageError(msg)
 
@@ -197,7 +197,7 @@ def read_mark(key_file: Path, store: str) -> Chains:
     """Return a store's mark; AuditError if the key has none for it."""
     marks = read_marks(key_file)
     if store not in marks:
-        msg = f"{mark_path(key_file)}: must know store {store}, which this key then belongs to"
+        msg = f"{mark_path(key_file)}: must list store {store}, to which this key then belongs"
         raise AuditError(msg)
     return marks[store]
 

@@ -95,9 +95,8 @@ def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> Non
         until = watermark.present_time(state.clock)
         if now < until - tolerance:
             msg = (
-                f"clock: must have come as far as the store, got {rfc3339(now)}, but site {site} has reached "
-                f"{rfc3339(until)}; set the clock right, or wait until then; 'tacet recover' says what else "
-                "can be done"
+                f"clock: must not be behind the store, got {rfc3339(now)}, but site {site} has reached "
+                f"{rfc3339(until)}; correct the clock, or wait until then; 'tacet recover' lists other remedies"
             )
             raise UsageError(msg)
 
@@ -112,11 +111,11 @@ def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
         newest = max((progress.session for progress in state.clock.progress.values()), default=session)
         if session < newest:
             msg = (
-                f"{path}: begins before what site {site} had last, so that all of it would be dropped; "
-                "'tacet backfill' releases windows that were passed over"
+                f"{path}: begins before the last window of site {site}, so all of it would be dropped; 'tacet "
+                "backfill' releases windows that were missed"
             )
             if state.next_tick is not None and state.next_tick >= newest:
-                msg += f", and --from {rfc3339(state.next_tick)} goes on where the store is"
+                msg += f", and --from {rfc3339(state.next_tick)} continues where the store ends"
             raise UsageError(msg)
 
 

@@ -65,7 +65,10 @@ def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
         internal = sql is None and kind == "index"  # SQLite's own index of a primary key or UNIQUE
         sequence = kind == "table" and sql == "CREATE TABLE sqlite_sequence(name,seq)"
         if not (internal or sequence or (isinstance(sql, str) and _plain(sql) in _KNOWN)):
-            msg = f"{path}: must hold the tables of a store and nothing else; it may have been altered, and is not used"
+            msg = (
+                f"{path}: must contain the tables of a store and nothing else; it may have been altered, and is not "
+                "used"
+            )
             raise StoreError(msg)
 
 
@@ -84,7 +87,7 @@ def naming_errors(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorname", type(error).__name__)
         if code == "SQLITE_FULL" or (code.startswith("SQLITE_IOERR") and _no_space(path.parent)):
             raise disk_full(path) from None
-        msg = f"{path}: must be a file of a store that is whole and can be written, SQLite says {code}"
+        msg = f"{path}: must be a complete, writable file of a store; SQLite reports {code}"
         raise StoreError(msg) from None
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
@@ -94,7 +97,7 @@ def naming_errors(path: Path) -> Iterator[None]:
 
 def disk_full(path: Path) -> StoreError:
     """Return the error for a file that cannot grow."""
-    return StoreError(f"{path}: disk full; nothing is lost, make room and start again")
+    return StoreError(f"{path}: disk full; nothing is lost; free space and start again")
 
 
 def _no_space(folder: Path) -> bool:
@@ -158,5 +161,5 @@ def refuse_replaced(path: Path, opened: Identity) -> None:
     except FileNotFoundError:
         same = False
     if not same:
-        msg = f"{path}: must stay while it is in use, but was deleted or replaced; nothing more is released"
+        msg = f"{path}: was deleted or replaced while it was in use; nothing more is released"
         raise StoreError(msg)

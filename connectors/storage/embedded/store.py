@@ -201,7 +201,10 @@ def _refuse_ended(folder: Path, store: sqlite3.Connection, follower: str | None)
     """Raise UsageError if the ledger has ended, unless ``follower`` is the ledger that continues it."""
     for (ledger,) in store.execute("SELECT value FROM meta WHERE name = 'ended'"):
         if ledger != follower:
-            msg = f"{folder}: has ended, its key was retired; ledger {ledger} goes on with what was spent"
+            msg = (
+                f"{folder}: has ended, because its key was retired; use the store of ledger {ledger}, which continues "
+                "its budgets"
+            )
             raise UsageError(msg)
 
 

@@ -49,5 +49,5 @@ def test_where_a_site_still_stands_in_it_the_ledger_has_not_ended() -> None:
 
 
 def test_a_store_in_which_nothing_was_released_yet_does_not_know_its_own_ledger() -> None:
-    with pytest.raises(UsageError, match="give the key of the ledger, which goes on"):
+    with pytest.raises(UsageError, match="give the key of the ledger, which continues"):
         refuse_retired("old", entries("old"), [], [])

@@ -63,7 +63,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked(
 
 
 async def test_a_host_that_is_not_public_is_asked_only_if_the_operator_says_so(calendar: Host) -> None:
-    with pytest.raises(DataError, match="must be of a public host; 'internal = true'"):
+    with pytest.raises(DataError, match="must be on a public host; set 'internal = true'"):
         await fetched(calendar, internal=False)
     assert calendar.requests == []
 
@@ -72,7 +72,7 @@ async def test_a_host_with_one_address_that_is_not_public_is_refused() -> None:
     async def two(_: str, __: int) -> Sequence[str]:
         return ["93.184.216.34", "10.0.0.1"]
 
-    with pytest.raises(DataError, match="must be of a public host"):
+    with pytest.raises(DataError, match="must be on a public host"):
         await fetch(f"https://{NAME}/", MOST, resolved_by=two)
 
 
@@ -116,7 +116,7 @@ def test_what_is_no_plain_https_address_is_refused_without_being_shown(url: str)
         (response(b"", "401 Unauthorized"), "must answer 200, answered 401"),
         (response(b"x" * 100, "200 OK", "Content-Encoding: gzip"), "must answer uncompressed"),
         (response(b"x" * (MOST + 1)), f"at most {MOST} bytes"),
-        (b"SSH-2.0\r\n", "must be one that can be reached"),
+        (b"SSH-2.0\r\n", "must be reachable"),
     ],
 )
 async def test_an_answer_that_is_not_a_small_file_is_refused(calendar: Host, answer: bytes, rule: str) -> None:
@@ -159,7 +159,7 @@ async def test_an_answer_that_never_ends_is_given_up_after_the_limit(
 
 async def test_a_certificate_of_another_name_is_refused(tmp_path: Path) -> None:
     async with host(tmp_path, response(b"")) as running:
-        with pytest.raises(DataError, match="under a valid certificate"):
+        with pytest.raises(DataError, match="with a valid certificate"):
             await fetched(running, name="other.example.org")
         assert running.requests == []
 
@@ -168,5 +168,5 @@ async def test_a_host_without_a_name_is_refused() -> None:
     async def unknown(_: str, __: int) -> Sequence[str]:
         raise OSError
 
-    with pytest.raises(DataError, match="must be one that can be reached"):
+    with pytest.raises(DataError, match="must be reachable"):
         await fetch(f"https://{NAME}/", MOST, resolved_by=unknown)

@@ -154,7 +154,7 @@ def test_a_process_that_cannot_start_is_an_error_of_the_calendar(monkeypatch: py
         raise BlockingIOError("fork")
 
     monkeypatch.setattr(subprocess, "run", none_left)
-    with pytest.raises(DataError, match="a process of its own, which cannot be started"):
+    with pytest.raises(DataError, match="because the process that reads it cannot be started"):
         read_calendar(calendar(), SPAN, "UTC")
 
 

@@ -46,7 +46,7 @@ def test_other_columns_are_refused(tmp_path: Path, header: str, rule: str) -> No
         ("secret,1000000001", "count must be a whole number"),
         (" secret,1", "predicate must be a name"),
         (",1", "predicate must be a name"),
-        ("hall,1", "predicate must come once"),
+        ("hall,1", "predicate must appear once"),
         ("secret", "must have the fields that the first line names"),
     ],
 )

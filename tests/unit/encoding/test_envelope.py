@@ -56,7 +56,7 @@ def test_the_size_of_what_is_encrypted_is_one_of_few(length: int, size: int) -> 
 def test_bytes_without_an_envelope_are_refused(content: bytes) -> None:
     assert version_of(content) is None
     for read in (unseal, clear_of):
-        with pytest.raises(DataError, match="snapshot: must be a whole envelope of its kind"):
+        with pytest.raises(DataError, match="snapshot: must be a complete envelope of its kind"):
             read(Kind.SNAPSHOT, content)
 
 
@@ -76,7 +76,7 @@ def test_a_version_to_come_is_refused_by_number() -> None:
 
 def test_encrypted_content_needs_the_key_of_its_day() -> None:
     data = seal(Kind.MESSAGE, b"{}", clear=b"c", lock=VAULT.lock(20_004))
-    with pytest.raises(KeyFileError, match="message: is encrypted; must be read with a key file"):
+    with pytest.raises(KeyFileError, match="message: is encrypted; give a key file"):
         unseal(Kind.MESSAGE, data)
     with pytest.raises(KeyFileError, match="data key: must be the one under which this was encrypted, got another"):
         unseal(Kind.MESSAGE, data, DataKeys(20_000, b"o" * 32))
@@ -98,20 +98,20 @@ def test_no_bit_can_be_changed_and_nothing_cut_off_or_added() -> None:
     for end in range(len(MAGIC) + 1, len(data)):
         with pytest.raises((DataError, KeyFileError)):
             unseal(Kind.OBSERVATIONS, data[:end], VAULT)
-    with pytest.raises(DataError, match="damaged, or was moved"):
+    with pytest.raises(DataError, match="damaged, or was copied"):
         unseal(Kind.OBSERVATIONS, data + b"\0", VAULT)
 
 
 def test_content_that_is_moved_under_another_clear_part_does_not_open() -> None:
     mine, other = (seal(Kind.SITE, b"people", clear=clear, lock=VAULT.lock(20_000)) for clear in (b"one", b"two"))
     place = mine.index(b"one") + 3
-    with pytest.raises(DataError, match="damaged, or was moved"):
+    with pytest.raises(DataError, match="damaged, or was copied"):
         unseal(Kind.SITE, other[:place] + mine[place:], VAULT)
 
 
 def test_what_comes_from_outside_cannot_swell() -> None:
     bomb = seal(Kind.SITE, bytes(1 << 24), clear=b"c", compress=True)
-    with pytest.raises(DataError, match="observations: must be a whole envelope"):
+    with pytest.raises(DataError, match="observations: must be a complete envelope"):
         unseal(Kind.OBSERVATIONS, bomb[:7] + bytes((Kind.OBSERVATIONS,)) + bomb[8:])
 
 
@@ -130,5 +130,5 @@ def test_what_comes_from_outside_cannot_swell() -> None:
     ],
 )
 def test_another_kind_and_damage_are_refused(data: bytes) -> None:
-    with pytest.raises(DataError, match="site: must be a whole envelope of its kind"):
+    with pytest.raises(DataError, match="site: must be a complete envelope of its kind"):
         unseal(Kind.SITE, data)

@@ -352,9 +352,9 @@ def test_a_state_that_was_moved_damaged_or_cut_off_is_refused() -> None:
     assert partition.restore(snapshot) == 7
     with pytest.raises(DataError, match="site dbh: state must be its own, is another site's"):
         partition.restore(changed(snapshot, lambda sites: {SITE: sites["two"], "two": sites[SITE]}))
-    with pytest.raises(DataError, match="damaged, or was moved"):
+    with pytest.raises(DataError, match="damaged, or was copied"):
         partition.restore(changed(snapshot, lambda sites: sites | {SITE: sites[SITE][:-1] + b"?"}))
-    with pytest.raises(DataError, match="damaged, or was moved"):
+    with pytest.raises(DataError, match="damaged, or was copied"):
         partition.restore(changed(snapshot, lambda sites: sites | {SITE: sites[SITE][:-20]}))
     with pytest.raises(DataError, match="must be"):
         partition.restore(changed(snapshot, lambda sites: sites | {SITE: sites[SITE][:40]}))
@@ -367,7 +367,7 @@ def test_the_books_of_one_moment_and_the_people_of_another_do_not_go_together() 
     stages = open_snapshot(snapshot, vault)[1][SITE]
     now, later = (seal_site(SITE, stages | {"account": books}, vault, TODAY) for books in (b"{}", b"[]"))
     cut = len(now) - (len(now) - len(later)) - 300
-    with pytest.raises(DataError, match="damaged, or was moved"):
+    with pytest.raises(DataError, match="damaged, or was copied"):
         open_site(SITE, later[:cut] + now[cut:], vault)
 
 

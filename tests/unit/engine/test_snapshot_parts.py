@@ -49,7 +49,7 @@ def test_a_form_cut_short_anywhere_is_refused() -> None:
 
 def test_a_snapshot_without_an_envelope_and_a_site_without_one_are_refused() -> None:
     site = join_parts({}, {"sense": b"{}"})
-    with pytest.raises(DataError, match="snapshot: must be a whole envelope of its kind"):
+    with pytest.raises(DataError, match="snapshot: must be a complete envelope of its kind"):
         open_snapshot(join_parts({"next": 1}, {"dbh": site}))
-    with pytest.raises(DataError, match="site: must be a whole envelope of its kind"):
+    with pytest.raises(DataError, match="site: must be a complete envelope of its kind"):
         open_snapshot(seal_snapshot({"next": 1}, {"dbh": site}))

@@ -203,7 +203,7 @@ async def test_the_socket_is_for_its_owner_and_group_and_is_removed_at_the_end(t
     path = tmp_path / "hooks"
     async with ingesting(path, Log()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
-        with pytest.raises(UsageError, match="another one listens"):
+        with pytest.raises(UsageError, match="another process listens"):
             async with ingesting(path, Log()):
                 pass
     assert not path.exists()

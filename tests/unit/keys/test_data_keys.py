@@ -42,7 +42,7 @@ def test_an_earlier_day_than_the_oldest_is_encrypted_under_the_oldest() -> None:
 
 
 def test_a_forged_day_costs_no_more_than_the_steps_to_the_last_one() -> None:
-    with pytest.raises(DataError, match="must say under which day's key"):
+    with pytest.raises(DataError, match="must name the day of its key"):
         DataKeys(0, bytes(32)).open(b"\xff" * 12, bytes(12), b"", b"")
     assert DataKeys(104_000, bytes(32)).lock(1 << 60).key_id == DataKeys(104_000, bytes(32)).lock(104_249).key_id
 
@@ -122,7 +122,7 @@ def test_a_file_without_a_data_key_is_refused(production: Path) -> None:
     del document["data"]
     production.write_text(json.dumps(document))
     for read in (key_files.FileKeys, key_files.IngestKeys):
-        with pytest.raises(KeyFileError, match="must hold the data key, which this command needs"):
+        with pytest.raises(KeyFileError, match="must contain the data key, which this command needs"):
             read(production)
 
 

@@ -135,7 +135,7 @@ def test_replaying_needs_a_laboratory_key(production: Path) -> None:
 
 
 def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path: Path, production: Path) -> None:
-    with pytest.raises(KeyFileError, match="must know its first day before it is copied"):
+    with pytest.raises(KeyFileError, match="must have a first day before a part of it is exported"):
         key_files.export(production, "worker", tmp_path / "worker")
     key_files.FileKeys(production).noise_key(20_000)
     key_files.export(production, "worker", tmp_path / "worker")
@@ -150,9 +150,9 @@ def test_an_exported_part_holds_that_part_alone(tmp_path: Path) -> None:
     assert set(json.loads((tmp_path / "ingest").read_text())) & {"noise", "audit", "pseudonym"} == {"pseudonym"}
     assert set(json.loads((tmp_path / "worker").read_text())) & {"noise", "audit", "pseudonym"} == {"noise", "audit"}
     assert key_files.pseudonym_key(tmp_path / "ingest") == key_files.pseudonym_key(production)
-    with pytest.raises(KeyFileError, match="must hold the audit key"):
+    with pytest.raises(KeyFileError, match="must contain the audit key"):
         key_files.FileKeys(tmp_path / "ingest")
-    with pytest.raises(KeyFileError, match="must hold the pseudonym key"):
+    with pytest.raises(KeyFileError, match="must contain the pseudonym key"):
         key_files.pseudonym_key(tmp_path / "worker")
     assert stat.S_IMODE((tmp_path / "worker").stat().st_mode) == 0o600
 
@@ -227,5 +227,5 @@ def test_a_retired_key_file_holds_no_key_and_says_for_ever_which_ledger_goes_on(
     assert stat.S_IMODE(production.stat().st_mode) == 0o600
     key_files.retire(production, "l3")
     assert key_files.follower(production) == "l2", "done again it changes nothing"
-    with pytest.raises(KeyFileError, match="was retired, its keys are destroyed; ledger l2 goes on"):
+    with pytest.raises(KeyFileError, match="was retired and its keys are destroyed; use the key of ledger l2"):
         key_files.FileKeys(production)

@@ -150,7 +150,7 @@ def test_an_ingest_gets_the_opt_out_key_and_a_worker_does_not(tmp_path: Path) ->
     key_files.export(whole, "ingest", of_ingest)
     key_files.export(whole, "worker", of_worker)
     assert key_files.opt_out_key(whole) == key_files.opt_out_key(of_ingest)
-    with pytest.raises(KeyFileError, match="must hold the opt_out key"):
+    with pytest.raises(KeyFileError, match="must contain the opt_out key"):
         key_files.opt_out_key(of_worker)
 
 

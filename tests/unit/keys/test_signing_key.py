@@ -1,4 +1,4 @@
-"""The key pair that signs heads: private for its owner, public for everybody, never written over."""
+"""The key pair that signs heads: private for its owner, public for everybody, never overwritten."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_only_its_owner_reads_the_key_and_everybody_the_public_part(made: Path) 
 
 def test_neither_part_is_written_over(made: Path) -> None:
     before = made.read_bytes(), public_path(made).read_bytes()
-    with pytest.raises(KeyFileError, match="never written over"):
+    with pytest.raises(KeyFileError, match="never overwritten"):
         create(made)
     public_path(made).unlink()
     with pytest.raises(KeyFileError):
@@ -40,7 +40,7 @@ def test_neither_part_is_written_over(made: Path) -> None:
     assert made.read_bytes() == before[0]
     made.unlink()
     public_path(made).write_bytes(before[1])
-    with pytest.raises(KeyFileError, match="never written over"):
+    with pytest.raises(KeyFileError, match="never overwritten"):
         create(made)
     assert not made.exists()
 

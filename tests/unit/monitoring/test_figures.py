@@ -65,7 +65,7 @@ def test_a_metric_is_named_by_the_conventions(metric: object) -> None:
     assert re.fullmatch(r"tacet(_[a-z]+)+", each.name)
     assert each.name.endswith("_total") == (each.kind == "counter")
     assert each.help.endswith(".")
-    assert each.changes.startswith(("Set ", "Updated ", "Steps ", "Grows "))
+    assert each.changes.startswith(("Set ", "Updated ", "Changes ", "Grows "))
     assert each.changes.endswith(".")
     if each.nature is Nature.TIMING:
         assert each.name.endswith("_seconds")
@@ -89,5 +89,5 @@ def test_traffic_has_no_label_of_a_place(metric: object) -> None:
 )  # fmt: skip
 def test_what_the_catalogue_does_not_have_of_a_verb_is_refused(verb: str, name: str, labels: tuple[str, ...]) -> None:
     figures = MetricValues(verb, lambda: NOW)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=f"{name}: 'tacet {verb}' does not show it"):
+    with pytest.raises(ValueError, match=f"{name}: 'tacet {verb}' does not export it"):
         (figures.add if name.endswith("_total") else figures.set)(name, 1, *labels)

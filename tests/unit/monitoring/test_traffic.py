@@ -66,7 +66,7 @@ def test_the_first_step_comes_when_the_help_text_says(begun: int) -> None:
         scenario.until(scenario.now + SECOND)
     assert 5 * MINUTE - SECOND <= scenario.now - start <= 10 * MINUTE
     assert "every 5 minutes on the clock" in BY_NAME[NAME].text
-    assert "for the first time 5 to 10 minutes after the start" in BY_NAME[NAME].text
+    assert "first 5 to 10 minutes after the start" in BY_NAME[NAME].text
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)

@@ -524,13 +524,16 @@ AP = "5c:52:1e:00:20:10"
 REFUSED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("5c:52:1e:00:20,,,,,,",), "line 2, column 'ap': must be a radio address such as '5c:52:1e:00:20:65', got "),
     (("01:00:5e:00:00:01,,,,,,",), "line 2, column 'ap': must be the address of one radio, neither of a group nor"),
-    ((f"{AP},,,,,,", "", "5C52.1E00.2010,,,,,,"), "line 4, column 'ap': must be listed once, and line 2 has it too, "),
-    ((f"{AP},hall,,,,,", "5c:52:1e:00:20:20,HALL,,,,,"), "line 3, column 'name': must be listed once, and line 2 has"),
+    (
+        (f"{AP},,,,,,", "", "5C52.1E00.2010,,,,,,"),
+        "line 4, column 'ap': must be listed once, but line 2 lists it too, ",
+    ),
+    ((f"{AP},hall,,,,,", "5c:52:1e:00:20:20,HALL,,,,,"), "line 3, column 'name': must be listed once, but line 2"),
     ((f"{AP},,,,a,,0",), "line 2, column 'capacity': must be a whole number from 1 to 100,000, got '0'"),
     ((f"{AP},,,,a,,1e3",), "line 2, column 'capacity': must be a whole number from 1 to 100,000, got '1e3'"),
-    ((f"{AP},,,,!?,,",), "line 2, column 'zone': must hold a letter or a digit of a to z and 0 to 9, got '!?'"),
+    ((f"{AP},,,,!?,,",), "line 2, column 'zone': must contain a letter a to z or a digit, got '!?'"),
     ((f"{AP},,",), "line 2: must have 7 fields as the first line has, got 3"),
-    ((), "line 1: must be followed by an access point"),
+    ((), "line 1: must be followed by at least one access point"),
 )
 
 
@@ -554,8 +557,8 @@ def test_a_misspelt_column_is_no_column(tmp_path: Path) -> None:
 
 
 CONTRADICTIONS = (
-    ((f"{AP},1,a,hall,9", "5c:52:1e:00:20:20,2,a,hall,9"), "line 3, floor: must be that of line 2, which is of the"),
-    ((f"{AP},1,a,hall,9", "5c:52:1e:00:20:20,1,a,hall,8"), "line 3, capacity: must be that of line 2, which is of"),
+    ((f"{AP},1,a,hall,9", "5c:52:1e:00:20:20,2,a,hall,9"), "line 3, floor: must equal that of line 2, which is in the"),
+    ((f"{AP},1,a,hall,9", "5c:52:1e:00:20:20,1,a,hall,8"), "line 3, capacity: must equal that of line 2, which is in"),
     ((f"{AP},1,a b,hall,9", "5c:52:1e:00:20:20,1,a-b,hall,9"), "line 3, zone: must differ from 'a b' of line 2 in"),
 )
 

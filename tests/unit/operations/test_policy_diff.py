@@ -110,12 +110,12 @@ def test_a_larger_epsilon_and_a_new_audience_are_dearer() -> None:
 def test_a_release_that_ends_is_cheaper_and_says_to_whom_it_ends() -> None:
     found = changed(PLAIN + PLAIN.replace('"plain"', '"second"'), PLAIN)
     assert f"{SITE}/second for board" in said(found, "cheaper")
-    assert said(found, "otherwise")[f"{SITE}/second"].startswith("released no longer to board")
+    assert said(found, "otherwise")[f"{SITE}/second"].startswith("no longer released to board")
 
 
 RENAMED = (
-    "is 'plain' by another name, at the same price: begins anew as a release of its own, on topics of its own, and "
-    "with whole budgets beside what 'plain' has spent"
+    "is 'plain' under another name, at the same price: restarts as a new release, on its own topics, and "
+    "with full budgets in addition to what 'plain' has spent"
 )
 
 
@@ -164,7 +164,7 @@ def test_one_that_carries_a_publication_goes_on_with_it_under_its_new_name() -> 
     found = changed(BA, BA.replace('"carried"', '"renamed"'))
     assert [change.kind for change in found.changes] == ["otherwise", "otherwise"]
     assert said(found, "otherwise")["renamed"] == (
-        "is 'carried' by another name, at the same price: goes on with what that carried, on topics of its own"
+        "is 'carried' under another name, at the same price: continues its publications, on its own topics"
     )
 
 
@@ -216,7 +216,7 @@ def test_bounds_and_assumptions_are_told(line: str, kind: str, text: str) -> Non
 
 def test_publishing_the_truth_is_the_dearest() -> None:
     found = changed(PLAIN, PLAIN, head="[restricted]\noccupancy = true\n")
-    assert "promised nothing" in said(found, "dearer")["restricted.occupancy"]
+    assert "no privacy guarantee" in said(found, "dearer")["restricted.occupancy"]
 
 
 # --- what begins anew ---------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_publishing_the_truth_is_the_dearest() -> None:
 def test_what_is_learnt_begins_anew_with_any_change(mechanism: str) -> None:
     learning = PLAIN.replace('"laplace"', f'"{mechanism}"')
     found = changed(learning, learning, site="max_devices = 1000")
-    assert said(found, "anew")[f"{SITE}/plain"].startswith(f"{MECHANISMS[mechanism].learnt} begins anew")
+    assert said(found, "anew")[f"{SITE}/plain"].startswith(f"{MECHANISMS[mechanism].learnt} restarts")
     assert found.loses_state
 
 
@@ -244,14 +244,14 @@ def test_a_changed_tick_begins_a_new_grid() -> None:
 
 def test_the_local_day_at_hand_is_not_asked() -> None:
     found = changed(ATTRIBUTES, ATTRIBUTES, site="max_devices = 1000")
-    assert said(found, "anew")[f"{SITE}/office-day"] == "the local day at hand is not asked; the next one is"
+    assert said(found, "anew")[f"{SITE}/office-day"] == "the current local day is not queried; the next one is"
 
 
 def test_a_publication_that_is_carried_goes_on_only_where_it_belongs_to_the_same() -> None:
     assert not changed(BA, BA + PLAIN).loses_state
     assert not changed(BA, BA.replace('"carried"', '"renamed"')).loses_state
     found = changed(BA, BA.replace("w = 8", "w = 6"))
-    assert said(found, "anew")[f"{SITE}/carried"] == "begins anew and waits for 7 windows"
+    assert said(found, "anew")[f"{SITE}/carried"] == "restarts and waits for 7 windows"
 
 
 def test_names_that_change_at_other_times_are_told() -> None:
@@ -261,7 +261,7 @@ def test_names_that_change_at_other_times_are_told() -> None:
 
 def test_a_site_that_goes_keeps_its_books_and_one_that_comes_begins() -> None:
     one, two = policy_text(PLAIN), policy_text(PLAIN, sites=(SITE, "annex"))
-    assert "books are kept" in said(between(two, one), "anew")["annex"]
+    assert "ledger is kept" in said(between(two, one), "anew")["annex"]
     assert said(between(one, two), "otherwise")["annex"].startswith("begins with the first window")
 
 
@@ -275,7 +275,8 @@ def by_day(release: str, contribution: str = "8h") -> str:
 def test_a_days_price_on_other_terms_begins_with_the_next_day() -> None:
     found = between(by_day(day_release(public="2")), by_day(day_release(public="1")))
     assert (
-        "publishes nothing until the next, at 04:00 (America/Los_Angeles)" in said(found, "day_starts")[f"{SITE}/day"]
+        "publishes nothing until the next one, at 04:00 (America/Los_Angeles)"
+        in said(found, "day_starts")[f"{SITE}/day"]
     )
     assert found.loses_state
 
@@ -326,7 +327,7 @@ def test_what_is_said_of_days_is_what_a_running_site_then_does(old: str, new: st
 def test_a_zone_is_known_again_by_its_radios() -> None:
     old = policy_text(PLAIN)
     found = between(old, old.replace('id = "a"', 'id = "aula"'))
-    assert said(found, "otherwise")[f"{SITE} zone a"] == "is aula now: its books go on there"
+    assert said(found, "otherwise")[f"{SITE} zone a"] == "is now aula: its charges continue there"
     assert f"{SITE} zone aula" not in said(found, "otherwise")
 
 
@@ -334,7 +335,7 @@ def test_a_zone_that_comes_and_one_that_goes_are_told() -> None:
     old = policy_text(PLAIN)
     new = old.replace('id = "a"', 'id = "aula"').replace('"02:00:00:00:00:01"', '"02:00:00:00:00:99"')
     otherwise = said(between(old, new), "otherwise")
-    assert otherwise[f"{SITE} zone a"] == "counted no longer; its books are kept"
+    assert otherwise[f"{SITE} zone a"] == "no longer counted; its charges stay"
     assert otherwise[f"{SITE} zone aula"] == "counted from the next window on"
 
 
@@ -379,6 +380,6 @@ def test_a_forecast_that_comes_goes_or_has_other_closed_days_is_named() -> None:
         return [each.text for each in difference(old, new).changes if each.where == "dbh/halls-forecast for facilities"]
 
     assert told(without, forecast) == ["new: computed from released values of halls, free"]
-    assert told(forecast, without) == ["forecast no longer"]
+    assert told(forecast, without) == ["no longer forecast"]
     assert told(forecast, closed) == ["other closed days: computed from released values of halls, free"]
     assert told(forecast, forecast) == []

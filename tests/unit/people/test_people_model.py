@@ -148,7 +148,7 @@ def test_another_digest_a_missing_file_and_a_file_that_is_no_model_are_refused()
         load_policy(text, read=lambda _: "{")
     with pytest.raises(PolicyError, match=r"file must be a model that 'tacet calibrate' wrote \(v: Field required\)"):
         load_policy(text, read=lambda _: "{}")
-    with pytest.raises(PolicyError, match="must not name a file where the policy is no file"):
+    with pytest.raises(PolicyError, match="must not name a file if the policy was not read from a file"):
         load_policy(text)
 
 

@@ -49,7 +49,7 @@ REFUSED: list[tuple[Callable[[Any], object], Any, str]] = [
     (parse_delta, 1e-6, "from '1e-10' to '0.01'"),
     (parse_duration, "3661d", "must be at most 3660d"),
     (parse_duration, "5", "must be a duration"),
-    (base_range, "24:de:c6:cc:dd:e1/44", "zeros behind them"),
+    (base_range, "24:de:c6:cc:dd:e1/44", "zeros after these bits"),
     (base_range, "24:de:c6:cc:c0:00/35", "36 to 47"),
     (base_range, "24:de:c6:cc:dd:e0/48", "36 to 47"),
 ]

@@ -115,7 +115,7 @@ def test_the_file_counts_where_the_policy_has_names_too() -> None:
         ('id = "1"', 'id = "2"', "names.toml: site.dbh.floors: floors must be listed once, got 2 twice"),
         ("[site.dbh]\n", "[site.east]\n[site.dbh]\n", "names.toml: site: must name sites of the policy, got 'east'"),
         (NAMES, "[site.east]", "names.toml: site: must name sites of the policy, got 'east'"),
-        ('"Great hall"', '"02:00:00:00:0e:01"', "names.toml: site.dbh.zones.a: must hold no address"),
+        ('"Great hall"', '"02:00:00:00:0e:01"', "names.toml: site.dbh.zones.a: must contain no address"),
         ('"Great hall"', '"a\\u001bb"', "names.toml: site.dbh.zones.a: must be 1 to 200 printable characters"),
         ("2.svg", "2.png", "must be the path of a file that ends in .svg or .geojson, got 'plans/2.png'"),
         ('name = "Bren', 'title = "Bren', "names.toml: site.dbh.title: is no key that a file of names has"),
@@ -134,7 +134,9 @@ def test_names_come_from_a_file_alone() -> None:
     inline = policy_text() + '\n[site.dbh.names]\nname = "x"\n'
     with pytest.raises(PolicyError, match=r"site\.dbh\.names: must be the path of a file of names"):
         load_policy(inline)
-    with pytest.raises(PolicyError, match=r"site\.dbh\.names: must not name a file where the policy is no file"):
+    with pytest.raises(
+        PolicyError, match=r"site\.dbh\.names: must not name a file if the policy was not read from a file"
+    ):
         load_policy(POLICY)
 
 

@@ -149,7 +149,7 @@ RULES = [
         'daily_budget = { board = "10" }',
         'daily_budget = { board = "0.2" }',
         "release[1]",
-        "pay at least one release",
+        "pay for at least one release",
         "got 0.2",
     ),
     ('daily_budget = { board = "10" }', 'daily_budget = { public = "10" }', "release[1]", "has an epsilon", "public"),
@@ -235,8 +235,9 @@ sensitive = { before = "07:00" }
 )
 def test_working_hours_of_which_a_level_is_told_hold_a_tick(tick: Any, hours: Any) -> None:
     site = f'working_hours = ["{hours[0]}", "{hours[1]}"]'
-    assert f"site.dbh.working_hours: must hold a tick, which occupancy_level is about, got {hours[0]} to" in refusal(
-        policy_text(tick=tick, site=site)
+    assert (
+        f"site.dbh.working_hours: must contain a tick, because occupancy_level refers to ticks, got {hours[0]} to"
+        in refusal(policy_text(tick=tick, site=site))
     )
     load_policy(policy_text(COUNTS, tick=tick, site=site))
 

@@ -165,7 +165,7 @@ def altered(**changes: object) -> bytes:
     [b"", b"[]", b"{", altered(v=2), altered(version="0" * 16), altered(policy=None), altered(policy={"site": {}})],
 )
 def test_what_is_no_document_is_refused(document: Any) -> None:
-    with pytest.raises(DataError, match="policy document: must be whole"):
+    with pytest.raises(DataError, match="policy document: must be complete"):
         PolicyDocument.from_document(document)
 
 

@@ -72,11 +72,11 @@ def example() -> Policy:
          "must be one of mon, tue"),
         ("threshold = 20", 'threshold = 20\nschedule = [{ zone = "101", day = "mon", start = "10:00", end = "09:00" }]',
          "start must be before end, got 10:00 and 09:00"),
-        ("threshold = 20", 'threshold = 20\nschedule = "rooms.csv"', "must not name a file where the policy is no"),
+        ("threshold = 20", 'threshold = 20\nschedule = "rooms.csv"', "must not name a file if the policy was not"),
         ("events = 2", "events = 0", "events (name 'crowded', line 17): must be at least 1, got 0"),
         ('facilities = "90"', 'facilities = "91"', "epsilon, and daily_budget, must be one for all audiences"),
         ('unit = "run"', "", "daily_budget must be given for each audience with unit = 'run', and only then"),
-        ('"100000"', '"80"', "daily_budget must pay at least one run"),
+        ('"100000"', '"80"', "daily_budget must pay for at least one run"),
         ("events = 2", 'events = 2\naudience = "public"', "audience must go with counts"),
         ("events = 2", 'events = 2\ncounts = "w"', "epsilon must not go with counts, whose values are paid for"),
     ],
@@ -276,4 +276,4 @@ def test_policy_diff_says_when_a_change_of_streams_takes_effect() -> None:
     assert any(c.kind == "day_starts" and "publish nothing until the next" in c.text for c in changes)
     assert any(c.kind == "dearer" and "instead of" in c.text for c in changes)
     assert not [c for c in difference(old, policy(stream(epsilon="1"), COUNTS.format(mechanism="laplace"))).changes
-                if "begun on other terms" in c.text]  # fmt: skip
+                if "began on other terms" in c.text]  # fmt: skip

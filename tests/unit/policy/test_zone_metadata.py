@@ -61,7 +61,7 @@ def test_an_entry_of_another_form_is_refused_with_its_rule(entry: str, rule: str
      "at 10.2.0.5:161", "10.2.0.0/16", "fe80::1", "[fe80::1]:80"],
 )  # fmt: skip
 def test_an_address_is_refused_wherever_it_stands(address: str) -> None:
-    with pytest.raises(PolicyError, match="must hold no address"):
+    with pytest.raises(PolicyError, match="must contain no address"):
         policy(f'name = "{address}"')
 
 

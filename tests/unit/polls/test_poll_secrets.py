@@ -67,7 +67,7 @@ def test_a_policy_without_a_poll_is_refused_and_so_is_a_source_that_two_sites_po
     twice = "".join(each.replace(f"site.{SITE}.", f"site.{name}.") for name in (SITE, "annex")
                     for each in (PROBED, poll("by = 'aruba'")))  # fmt: skip
     policy = load_policy(policy_text(sites=(SITE, "annex")) + twice)
-    with pytest.raises(UsageError, match="must be polled for one site only"):
+    with pytest.raises(UsageError, match=r"must have one \[\[site\.NAME\.poll\]\] only"):
         polled_sources(policy, secrets(tmp_path, AGENT), None)
 
 

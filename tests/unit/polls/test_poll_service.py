@@ -180,7 +180,7 @@ def test_while_all_is_well_a_source_has_a_line_at_the_start_and_at_its_first_tab
     planned, complete = played.lines
     first = rfc3339(played.taken[0].at)
     assert planned["event"] == "poll_planned"
-    assert planned["reason"] == f"the first table comes at {first}, then one every 5min"
+    assert planned["reason"] == f"the first table is read at {first}, then one every 5min"
     assert (complete["event"], complete["site"], complete["address"]) == ("poll_complete", "dbh", SOURCE)
 
 

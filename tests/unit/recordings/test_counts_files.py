@@ -87,7 +87,7 @@ def test_a_byte_that_is_no_text_costs_its_time(tmp_path: Path) -> None:
 
 def test_of_two_counts_of_a_zone_at_a_time_neither_is_taken(tmp_path: Path) -> None:
     made = read_table(table(tmp_path, *GOOD, f"{T[1]},b,9"), UTC)
-    assert report(made) == ([T[0], T[2]], [[4, 5]] * 2, ["line 8: time and zone must come once"], 1)
+    assert report(made) == ([T[0], T[2]], [[4, 5]] * 2, ["line 8: each pair of time and zone must appear once"], 1)
 
 
 def test_a_time_without_every_zone_is_left_out_though_no_row_is_bad(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_largest_count_is_released_without_wrapping(tmp_path: Path) -> None:
 
 def test_a_grid_that_would_not_end_asks_for_max_count_and_tells_no_value(tmp_path: Path) -> None:
     path = table(tmp_path, *(f"{time},a,{LARGEST_COUNT}" for time in T))
-    with pytest.raises(UsageError, match="give --max-count: the noisy counts reach beyond 1,048,576, where") as caught:
+    with pytest.raises(UsageError, match="give --max-count: the noisy counts exceed 1,048,576, the largest") as caught:
         release(path, mechanism="filter")
     assert "999" not in str(caught.value)
     assert "1000" not in str(caught.value)

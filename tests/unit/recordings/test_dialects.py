@@ -145,7 +145,7 @@ def test_an_offset_that_is_written_wins_over_the_declared_zone(tmp_path: Path) -
 
 CLOCKS = (
     ("2026-03-29T02:30:00", "line 2: time must be RFC 3339 with an offset (or local to --timezone without one), from "),
-    ("2026-10-25T02:30:00", "line 2: time must have an offset where the clocks of the site are set back"),
+    ("2026-10-25T02:30:00", "line 2: time must have an offset in the hour in which the site's clocks are set back"),
 )
 
 

@@ -189,12 +189,12 @@ def test_a_name_ends_at_the_site_where_it_was_seen(tmp_path: Path) -> None:
 # --- bad rows ---------------------------------------------------------------------------------------------
 
 TIME = "time must be RFC 3339 with an offset (or local to the site without one), from 1970 to 2254"
-TWICE = "time must have an offset where the clocks of the site are set back"
+TWICE = "time must have an offset in the hour in which the site's clocks are set back"
 DEVICE = "device must be a MAC address, such as a4:00:00:00:00:01 or a400.0000.0001"
 RADIO = "access_point must be a radio address such as 5c:52:1e:00:20:65, or a name that the policy lists"
 PLACE = "site must be one of the policy's"
 FIELDS = "must have the fields that the first line names"
-STRAY = "time must be at most 7 days from the rest of the recording where no --to is given"
+STRAY = "time must be at most 7 days from the rest of the recording if --to is not given"
 
 BAD = [
     (f"yesterday,{mac(1)},{access_point('a')},{SITE}", TIME),
@@ -237,7 +237,7 @@ def test_a_site_that_closed_is_told_however_few_rows_came_after(tmp_path: Path) 
     tally = read(text(tmp_path, *[GOOD] * 500))[0].tally
     assert shortfall(tally, {"late": 1}) is None
     problem = str(shortfall(tally, {"site_shut": 1}))
-    assert problem == "A site has more devices than its max_devices: it closed, and 1 rows were dropped."
+    assert problem == "A site has more devices than its max_devices: it was suspended, and 1 rows were dropped."
 
 
 @pytest.mark.parametrize("value", ["[1]", "5", "null", "{}", '"x"', "true", "1e400", "{"])
@@ -303,7 +303,7 @@ def test_a_longer_gap_is_told_with_its_way_out_and_believed_where_until_covers_i
     assert (file.tally.strays, len(rows_of(made))) == (len(DENSE) + 1, len(DENSE))
     assert str(shortfall(file.tally)) == (
         f"61 bad rows were left out:\n  line 62: {STRAY}; 60 like it\n"
-        "A gap of more than 7 days is accepted up to --to, or as a file of its own."
+        "Give --to to accept a gap of more than 7 days, or put the rows after it into another file."
     )
     until = ObservationFile(path, POLICY, KEY, until=EVENING + 11 * DAY)
     assert len(rows_of(list(until.messages()))) == 2 * len(DENSE)

@@ -172,12 +172,12 @@ def test_the_tighter_of_two_budgets_decides() -> None:
     ("budget", "rule"),
     [
         ('w_budget = { board = "3" }', "w_budget.board must belong to an audience that has an epsilon"),
-        ('w_budget = { facilities = "0.4" }', "w_budget.facilities must pay at least one release, got 0.4"),
+        ('w_budget = { facilities = "0.4" }', "w_budget.facilities must pay for at least one release, got 0.4"),
         ('w_budget = { facilities = "0" }', "w_budget.facilities (name 'plain', line 52): must be a positive decimal"),
         ('refresh = "36h"', "refresh (name 'plain', line 52): must be whole days, such as '7d'"),
         ('refresh = "0d"', "refresh"),
         ('refresh = "367d"', "and at most 366"),
-        ('daily_budget = { facilities = "0.1" }', "daily_budget.facilities must pay at least one release, got 0.1"),
+        ('daily_budget = { facilities = "0.1" }', "daily_budget.facilities must pay for at least one release, got 0.1"),
     ],
 )
 def test_a_budget_that_cannot_be_kept_is_refused_at_load(budget: str, rule: str) -> None:

@@ -141,7 +141,7 @@ def test_without_it_a_site_needs_its_sources_and_addresses_as_before() -> None:
 
 def test_the_unit_is_told_in_words() -> None:
     (line,) = [line for line in promise_lines(POLICY, "public") if "people counters" in line]
-    assert "one person in one cell, that is in one zone at one tick" in line
+    assert "one person in one cell, that is, in one zone at one tick" in line
     by_day = load_policy(text(day_release(public="2"), 'day_starts = "04:00"\ncontribution = "6h"'))
     assert any("one person's day of at most 6 h in cells" in line for line in promise_lines(by_day, "public"))
 
@@ -149,7 +149,7 @@ def test_the_unit_is_told_in_words() -> None:
 def test_policy_show_tells_the_unit(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(text())
     shown = CliRunner(env={"COLUMNS": "200"}).invoke(tacet, ["policy", "show", f"{tmp_path}/policy.toml"])
-    assert "Site mall is told counts by people counters" in shown.output
+    assert "Site mall receives counts from people counters" in shown.output
     body = orjson.loads(CliRunner().invoke(tacet, ["policy", "show", f"{tmp_path}/policy.toml", "--json"]).stdout)
     assert body["counted_sites"] == [SITE]
     assert body["zeros"] == {SITE: "reported"}
@@ -436,7 +436,7 @@ def test_windows_of_a_file_that_lack_a_zone_are_counted_unless_zeros_are_left_ou
 def test_of_two_rows_of_a_cell_neither_is_believed(tmp_path: Path) -> None:
     file = CountsFile(written(tmp_path, f"{at(0)},hall,4", f"{at(0)},hall,5"), POLICY)
     assert list(file.messages()) == [window(0)]
-    assert file.tally.problems == ["line 3: window_end and zone must come once"]
+    assert file.tally.problems == ["line 3: each pair of window_end and zone must appear once"]
 
 
 def test_of_several_sites_rows_say_which(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_changed_counts_are_noticed_by_the_release_that_reads_them(made: Any, wh
     policy, entries, counted = made
     first = counted[40]
     changed = {**first, which: {**first[which], "a": first[which]["a"] + 1}}
-    with pytest.raises(AuditError, match="must be committed to the counts that are kept"):
+    with pytest.raises(AuditError, match="must have a commitment to the stored counts"):
         compare_commitments(entries, [changed], [policy], laboratory())
     others = [entry for entry in entries if entry["release"] != release]
     assert compare_commitments(others, [changed], [policy], laboratory()) == 1

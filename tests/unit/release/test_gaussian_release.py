@@ -175,7 +175,7 @@ def test_a_day_of_levels_costs_at_most_its_price_wherever_it_is_stated(contribut
 def test_a_building_that_may_hold_more_than_the_filter_considers_is_refused() -> None:
     """Three zones of 349,520 devices are 1,048,560; of ten more each, more than 1,048,576."""
     assert policy(TREE + BY_DAY, capacity=34_950).release
-    with pytest.raises(PolicyError, match="all zones of dbh together must hold at most 1048576 devices with filter"):
+    with pytest.raises(PolicyError, match="all zones of dbh together must count at most 1048576 devices with filter"):
         policy(TREE + BY_DAY, capacity=34_951)
 
 

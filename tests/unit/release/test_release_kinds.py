@@ -312,11 +312,11 @@ GAUSSIAN = 'mechanism = "laplace"\nnoise = "gaussian"\nepsilon = { a = "1" }\n'
         (LEVELS_ALONE, "levels must include 'zone', of whose values the others are sums without shares, got floor"),
         (BUILDING + QUERY, "queries must go with levels that include 'zone'"),
         (BUILDING.replace("laplace", "filter") + PRUNE, "prune must not go with filter"),
-        ('mechanism = "laplace"\nlevels = []\nepsilon = { a = "1" }\n', "must hold at least one of zone, floor"),
+        ('mechanism = "laplace"\nlevels = []\nepsilon = { a = "1" }\n', "must contain at least one of zone, floor"),
         (GAUSSIAN, "noise = 'gaussian' must go with unit = 'device_day', whose price decides"),
         (SHARES + 'prune = { share = "0.1", below = 5 }\n', "prune must have one audience, got 2"),
         (STATES.replace('"201"', '"999"'), "states.all must consist of zones of the release, got '999'"),
-        (QUERIES.replace("threshold = 50", "threshold = 0"), "jump must look at 2 windows or more"),
+        (QUERIES.replace("threshold = 50", "threshold = 0"), "jump must compare at least 2 windows"),
         (QUERIES.replace('name = "sum"', 'name = "r"'), "release and query names must be unique, got r twice"),
     ],
 )
@@ -399,5 +399,5 @@ def test_a_state_larger_than_the_filters_largest_grid_is_refused_with_the_policy
     states = STATES.replace("laplace", "filter")
     policy(states)
     wide = (SITE + states).replace("capacity = 20", "capacity = 20\nmax_count = 600000")
-    with pytest.raises(PolicyError, match=r"release 'r': states\.low must hold at most 1048576 .*, got 1200000"):
+    with pytest.raises(PolicyError, match=r"release 'r': states\.low must count at most 1048576 .*, got 1200000"):
         load_policy(wide, "p.toml")

@@ -271,7 +271,7 @@ async def test_at_port_465_tls_comes_from_the_start(
 
 async def test_without_tls_nothing_is_sent_where_it_is_wanted(server: MailServer) -> None:
     mails = MailSink(Server("localhost", server.port, tls=True).send, Letters("a@b.org", DESK, SITES), {}, now=Clock())
-    with pytest.raises(UsageError, match="must take mails"):
+    with pytest.raises(UsageError, match="must accept mail"):
         await mails._post(some_mail())
     assert server.taken == []
 

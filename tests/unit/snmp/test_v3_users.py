@@ -233,7 +233,7 @@ class TestWhatIsKept:
         path = tmp_path / "state"
         path.write_bytes(b"canary" * 100)
         path.chmod(0o600)
-        with pytest.raises(KeyFileError, match="must be the whole state of an SNMPv3 receiver") as reported:
+        with pytest.raises(KeyFileError, match="must be the complete state of an SNMPv3 receiver") as reported:
             EngineFile(path)
         assert "canary" not in str(reported.value)
         with pytest.raises(KeyFileError, match="must be a file that can be written"):
@@ -243,6 +243,6 @@ class TestWhatIsKept:
         file = EngineFile(tmp_path / "state")
         file.start(OWN)
         file._file.database.execute("UPDATE own SET boots = ?", (LAST_BOOTS - 1,))
-        with pytest.raises(KeyFileError, match="started as often as one may"):
+        with pytest.raises(KeyFileError, match="reached the largest number of starts"):
             file.start(OWN)
         file.close()

@@ -66,7 +66,7 @@ def test_a_state_that_does_not_fit_on_its_disk_is_not_called_damaged(tmp_path: P
     file = LockedFile(tmp_path / "state", "CREATE TABLE one (a)", whose="a test", by="another")
     ((pages,),) = file.database.execute("PRAGMA page_count")
     file.database.execute(f"PRAGMA max_page_count = {pages + 1}")
-    with pytest.raises(KeyFileError, match="state: disk full; make room and start again"), file.changing() as database:
+    with pytest.raises(KeyFileError, match="state: disk full; free space and start again"), file.changing() as database:
         database.executemany("INSERT INTO one VALUES (?)", [(bytes(4000),)] * 4)
     assert file.database.execute("SELECT count(*) FROM one").fetchone() == (0,)
     file.close()

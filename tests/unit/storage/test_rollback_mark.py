@@ -97,7 +97,7 @@ def test_a_used_key_whose_mark_is_gone_is_refused(production: Any, tmp_path: Pat
     copy = copied(production, tmp_path / "elsewhere")
     mark_path(production).unlink()
     for key in (production, copy):
-        with pytest.raises(UsageError, match=r"key\.mark: must be there, since .* 'tacet recover'"):
+        with pytest.raises(UsageError, match=r"key\.mark: must exist, because .* 'tacet recover'"):
             MarkFile(key, "one", laboratory=False)
 
 

@@ -59,7 +59,7 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed_at_the_next_message_or_co
             runner.stop()
             runner.process(LOG[10])
 
-    with pytest.raises(TacetError, match=f"{name}: must stay while it is in use, but was deleted or replaced"):
+    with pytest.raises(TacetError, match=f"{name}: was deleted or replaced while it was in use"):
         work()
 
 

@@ -116,7 +116,9 @@ async def test_a_cursor_of_one_source_is_refused_by_another(tmp_path: Path) -> N
     cursor = Cursor(tmp_path / "cursor")
     cursor.belong_to("kafka")
     cursor.save()
-    with pytest.raises(UsageError, match=r"must be a cursor of this source \(store\), is one of another \(kafka\)"):
+    with pytest.raises(
+        UsageError, match=r"must be a cursor of this kind of source \(store\), got one of another \(kafka\)"
+    ):
         await read(tmp_path, cursor=Cursor(tmp_path / "cursor"))
 
 
@@ -125,7 +127,7 @@ async def test_a_cursor_ahead_of_a_store_that_was_made_anew_is_refused(tmp_path:
     fill(tmp_path / "new", windows(0, 2))
     cursor = Cursor(tmp_path / "cursor")
     await read(tmp_path / "old", cursor=cursor)
-    with pytest.raises(UsageError, match="made anew"):
+    with pytest.raises(UsageError, match="recreated"):
         await read(tmp_path / "new", cursor=cursor)
 
 
@@ -152,7 +154,7 @@ async def test_a_cursor_of_a_store_that_was_made_anew_and_has_grown_past_it_is_r
     assert await read(tmp_path / "old", cursor=cursor)
     cursor.save()
     names = fill(tmp_path / "new", windows(3, 9))
-    refused = r"cursor: must fit topic .* no longer has the release that was given from \d+: it was made anew.*Remove"
+    refused = r"must fit topic .* no longer contains the release that was delivered from \d+: it was recreated.*Delete"
     with pytest.raises(UsageError, match=refused):
         await read(tmp_path / "new", cursor=Cursor(tmp_path / "cursor"))
     (tmp_path / "cursor").unlink()
@@ -166,7 +168,7 @@ async def test_what_was_given_and_not_yet_settled_is_recognised_too(tmp_path: Pa
     await read(tmp_path / "old", 5, cursor=cursor)
     cursor.save()
     fill(tmp_path / "new", windows(3, 9))
-    with pytest.raises(UsageError, match="it was made anew"):
+    with pytest.raises(UsageError, match="it was recreated"):
         await read(tmp_path / "new", cursor=Cursor(tmp_path / "cursor"))
 
 
@@ -195,7 +197,7 @@ def test_records_that_were_deleted_before_they_were_given_are_missed(tmp_path: P
     cursor.mark_delivered("topic", 1, 40, Last(39, "east/a/b/c"))
     for first in (0, 39, 40):
         cursor.check_retained("topic", 1, first)
-    with pytest.raises(UsageError, match="begins at 43: 3 offsets were deleted before they were given"):
+    with pytest.raises(UsageError, match="begins at 43: 3 offsets were deleted before they were delivered"):
         cursor.check_retained("topic", 1, 43)
     Cursor(tmp_path / "another").check_retained("topic", 1, 43)
 

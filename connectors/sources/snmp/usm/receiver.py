@@ -38,7 +38,7 @@ class EngineFile:
 
     def __init__(self, path: Path) -> None:
         """Open or create the file; KeyFileError if others can read it, or another process has locked it."""
-        self._file = LockedFile(path, _SCHEMA, whose="an SNMPv3 receiver", by="another one listens with it")
+        self._file = LockedFile(path, _SCHEMA, whose="an SNMPv3 receiver", by="another process uses it")
 
     def start(self, engine: bytes) -> tuple[bytes, int]:
         """Count a start; return this receiver's own engine and its number of starts.
@@ -49,7 +49,7 @@ class EngineFile:
             stored = self._file.database.execute("SELECT engine, boots FROM own").fetchone()
             engine, boots = (engine, 0) if stored is None else (bytes(stored[0]), int(stored[1]))
         if boots + 1 >= LAST_BOOTS:
-            msg = f"{self._file.path}: must be replaced, its engine has started as often as one may"
+            msg = f"{self._file.path}: must be replaced: its engine has reached the largest number of starts"
             raise KeyFileError(msg)
         with self._file.changing() as database:
             database.execute("DELETE FROM own")
