@@ -490,7 +490,7 @@ def order_sets() -> None:
 
 
 def _number_of_host(scope: Any) -> int:
-    return getattr(scope._host_task, "_number", 0)
+    return int(getattr(scope._host_task, "_number", 0))
 
 
 _get_tasks = mode_services.Service._get_tasks
