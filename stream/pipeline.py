@@ -20,7 +20,8 @@ from typing import Any
 
 import orjson
 
-from stream.accounting.account import Account, AccountState
+from stream.accounting.account import Account
+from stream.accounting.account_state import AccountState
 from stream.domains import Part
 from stream.keys import Keys
 from stream.policy.attributes import AttributeRelease

@@ -19,7 +19,6 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors.cli.account import summary
 from connectors.cli.options import FOLDER, Address, json_option, read_policy, run_async
 from connectors.cli.output import print_json, progress, table, utility_warning
 from connectors.cli.serve import serve_here
@@ -27,6 +26,7 @@ from connectors.http.server import free_port
 from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
+from connectors.operations.account import summary
 from connectors.operations.audit.verification import counted_window
 from connectors.operations.policy.guarantees import spaced, unit_rows
 from connectors.operations.policy.promises import sentences_to_sign

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.account import published_account
 from connectors.cli.options import FILE, FOLDER, policy_option, read_policy
 from connectors.documents.page import printable
 from connectors.documents.template import Outdated, outdated, places_to_fill
+from connectors.operations.account import published_summary
 from connectors.operations.dossier.facts import Installation, dossier_languages, dossier_template, facts
 from stream.errors import DataError
 from stream.settings import Settings
@@ -60,7 +60,7 @@ def dossier(
         store=store is not None, kafka=kafka is not None, encrypted="SSL" in settings.kafka_security_protocol,
         inputs=tuple(_inputs(settings)), public_body=public_body,
     )  # fmt: skip
-    account = None if store is None and kafka is None else published_account(store, kafka)
+    account = None if store is None and kafka is None else published_summary(store, kafka)
     made = template.fill(facts(policy, installation, account))
     if checked is not None:
         _check(checked, made)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, get_args
 from zoneinfo import ZoneInfo
 
 import click
-from rich.console import Console
 
 from connectors.cli.options import (
     FILE,
@@ -26,23 +25,14 @@ from connectors.cli.options import (
     refuse_dialect,
 )
 from connectors.cli.output import print_json, progress, working
-from connectors.cli.policy_tables import (
-    print_comparison,
-    print_difference,
-    print_plan,
-    print_promises,
-    print_targets,
-)
+from connectors.cli.policy_tables import print_difference, print_plan, print_promises
 from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
 from connectors.operations.inventory.policy_text import SUMS, Building, names_text, policy_text
 from connectors.operations.inventory.zones import Grouping, places_of
 from connectors.operations.policy.contracts import contract_files
-from connectors.operations.policy.contribution_loss import Stays, loss_sentence, simulated_stays, stays_of
+from connectors.operations.policy.contribution_loss import Stays, simulated_stays, stays_of
 from connectors.operations.policy.contribution_loss import losses as losses_of
 from connectors.operations.policy.diff import difference
-from connectors.operations.policy.guarantees import (
-    session_lines,
-)
 from connectors.operations.policy.promises import promises
 from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.errors import DataError, PolicyError, UsageError
@@ -54,6 +44,7 @@ from stream.release.validation import Policy, load_policy
 
 if TYPE_CHECKING:
     from connectors.operations.policy.comparison import ComparedLevel
+    from connectors.operations.policy.plan import Plan, Targets
     from connectors.operations.policy.quality import Windows
 
 
@@ -305,7 +296,6 @@ NOTICE = (
     "data. An epsilon that is chosen from it and then published reveals something about these people, which no "
     "guarantee covers: choose epsilons from simulated or public data."
 )
-SIMULATED = "Counts and errors are those of the simulated day of 'tacet simulate --scale 0.45 --always-on 75'."
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s?%")
 
 
@@ -354,24 +344,19 @@ def plan(
         raise click.UsageError("give the policy once: as FILE, or with --policy")
     policy = read_policy(file or policy_file or Path())
     days, stays, problem = _days(policy, observations, dialect)
-    report = _planned(policy, days) if target is None else _targets(policy, days, target)
-    report["losses"] = losses_of(policy, stays)
-    if observations is None and target is None and (compared := _compared(policy)):
-        report["ticks_or_changes"] = compared
-    if observations is not None:
-        report |= {"restricted": True, "notice": NOTICE}
+    found = _planned(policy, days) if target is None else _targets(policy, days, target)
+    losses = losses_of(policy, stays)
+    compared = _compared(policy) if observations is None and target is None else []
+    notice = None if observations is None else NOTICE
     if as_json:
+        report = found.figures() | {"losses": losses}
+        if compared:
+            report["ticks_or_changes"] = compared
+        if notice is not None:
+            report |= {"restricted": True, "notice": notice}
         print_json(report)
     else:
-        console = Console(highlight=False)
-        logins = [name for name, site in policy.site.items() if site.counts_logins]
-        print_plan(console, report) if target is None else print_targets(console, report, logins)
-        for line in session_lines(policy):
-            console.print(line)
-        print_comparison(console, report.get("ticks_or_changes", []))
-        for loss in report["losses"]:
-            console.print(loss_sentence(loss))
-        console.print(SIMULATED if observations is None else f"[bold]{NOTICE}[/bold]")
+        print_plan(policy, found, compared, losses, notice)
     if problem is not None:
         raise problem
 
@@ -395,7 +380,7 @@ def _days(policy: Policy, observations: Path | None, dialect: Dialect) -> tuple[
     return observed.windows, stays, observed.problem
 
 
-def _planned(policy: Policy, days: Windows) -> dict[str, Any]:
+def _planned(policy: Policy, days: Windows) -> Plan:
     from connectors.operations.policy import plan as policy_plan  # noqa: PLC0415 - only needed here
 
     with progress("windows tried", policy_plan.windows_to_try(policy, days)) as advance:
@@ -412,13 +397,12 @@ def _compared(policy: Policy) -> list[ComparedLevel]:
         return comparison(policy, lambda: advance(next(tried)))
 
 
-def _targets(policy: Policy, days: Windows, target: Fraction) -> dict[str, Any]:
+def _targets(policy: Policy, days: Windows, target: Fraction) -> Targets:
     from connectors.operations.policy import plan as policy_plan  # noqa: PLC0415 - only needed here
 
     with progress("epsilons tried") as advance:
         tried = count(1)
-        rows = policy_plan.targets(policy, days, target, lambda: advance(next(tried)))
-    return {"policy_version": policy.version, "target_error": float(target), "targets": rows}
+        return policy_plan.targets(policy, days, target, lambda: advance(next(tried)))
 
 
 # policy diff

@@ -6,10 +6,10 @@ Each function prints to a console or yields what is to be printed. The verbs the
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from rich.console import Console
@@ -37,16 +37,16 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
-from stream.records import CHANGES
+from stream.records import CHANGES, MINUTE
 from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
-from stream.release.threshold_guarantees import threshold_promises
+from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
 
 if TYPE_CHECKING:
     from connectors.operations.policy.comparison import ComparedLevel
-    from connectors.operations.policy.quality import Quality
+    from connectors.operations.policy.plan import Plan, PlannedCounts, Targets
 
-Row = TypeVar("Row", bound=Mapping[str, Any])
+Row = TypeVar("Row")
 
 MOST_ROWS = 16
 """Patterns of a joint distribution that are printed; --json has all."""
@@ -385,29 +385,55 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def print_plan(console: Console, report: dict[str, Any]) -> None:
-    """Print the expected costs and errors of a day: of counts, thresholds and attributes, site by site."""
-    for site, rows in _by_site(report["counts"]):
-        title = f"A day at {site} under policy {report['policy_version']}"
-        _print_costs(console, f"{title}: costs", rows)
-        _print_errors(console, f"{title}: counts", rows)
-    for site, rows in _by_site(report["thresholds"]):
-        _print_thresholds(console, f"Threshold streams at {site}", rows)
-    for site, rows in _by_site(report["attributes"]):
-        attributes = table(
-            f"Attributes at {site}", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor")
-        )
-        for row in rows:
-            attributes.add_row(
-                row["release"], row["attribute"], row["audience"], row["epsilon"],
-                str(row["zones"]), f"{row['with_counts']:.4g}",
-            )  # fmt: skip
-        console.print(attributes)
+SIMULATED = "Counts and errors are those of the simulated day of 'tacet simulate --scale 0.45 --always-on 75'."
 
 
-def print_comparison(console: Console, rows: Sequence[ComparedLevel]) -> None:
-    """Print the errors of ticks beside those of changes."""
-    for site, of_site in _by_site(rows):
+def print_plan(
+    policy: Policy, found: Plan | Targets, compared: Sequence[ComparedLevel], losses: Sequence[Loss],
+    notice: str | None,
+) -> None:  # fmt: skip
+    """Print the plan of a day, or the epsilons that reach an error, and what the figures mean.
+
+    Args:
+        policy: what was planned.
+        found: the plan, or the epsilons.
+        compared: ticks beside changes; empty if they were not compared.
+        losses: what bounds on contributions hide.
+        notice: who may see a plan that was tried on a recording; None if it was tried on the simulated day.
+    """
+    from connectors.operations.policy.plan import Targets  # noqa: PLC0415 - only needed here
+
+    console = Console(highlight=False)
+    parts = _targets(policy, found) if isinstance(found, Targets) else _plan(found)
+    for part in chain(parts, session_lines(policy), _comparison(compared)):
+        console.print(part)
+    for loss in losses:
+        console.print(loss_sentence(loss))
+    console.print(SIMULATED if notice is None else f"[bold]{notice}[/bold]")
+
+
+def _plan(plan: Plan) -> Iterator[Table | str]:
+    """Yield the expected costs and errors of a day: of counts, thresholds and attributes, site by site."""
+    for site, counts in _by_site(plan.counts, lambda each: each.site):
+        title = f"A day at {site} under policy {plan.policy_version}"
+        yield _costs(f"{title}: costs", counts)
+        yield from _errors(f"{title}: counts", counts)
+    for site, promises in _by_site(plan.thresholds, lambda each: each.site):
+        yield from _thresholds(f"Threshold streams at {site}", promises)
+    for site, attributes in _by_site(plan.attributes, lambda each: each.promise.site):
+        columns = ("epsilon", "zones", "odds factor")
+        made = table(f"Attributes at {site}", ("release", "attribute", "audience"), columns)
+        for each in attributes:
+            p = each.promise
+            made.add_row(
+                p.release, p.attribute, p.reader, decimal_string(p.epsilon), str(each.zones), f"{p.with_counts:.4g}"
+            )
+        yield made
+
+
+def _comparison(rows: Sequence[ComparedLevel]) -> Iterator[Table | str]:
+    """Yield the errors of ticks beside those of changes."""
+    for site, of_site in _by_site(rows, lambda row: row["site"]):
         columns = ("mean\ncount", "error by\nticks", "error by\nchanges")
         made = table(
             f"Ticks or changes at {site}: what a day's price is worth", ("release", "audience", "level"), columns
@@ -415,115 +441,102 @@ def print_comparison(console: Console, rows: Sequence[ComparedLevel]) -> None:
         for row in of_site:
             figures = (row["mean"], row["ticks"], row["changes"])
             made.add_row(row["release"], row["audience"], row["level"], *(f"{figure:.2f}" for figure in figures))
-        console.print(made)
+        yield made
         who = of_site[0]["unit"]
         day = {"simulated": "the simulated day", "desks": "a day of people who have a desk"}[of_site[0]["day"]]
-        console.print(
+        yield (
             f"Both with the filter, in the working hours of {day}, against all {who}s present, residents left out. "
             f"Ticks count a {who} for the site's contribution, changes for its visits (count).\n"
         )
 
 
-def _print_thresholds(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+def _thresholds(title: str, promises: Iterable[ThresholdPromise]) -> Iterator[Table | str]:
     columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\nper run", "per\nday")
     made = table(title, ("release", "audience"), columns)
     for column, width in zip(made.columns, (12, 8), strict=False):
         column.min_width = width  # on a narrow terminal names take precedence over numbers
-    for row in rows:
-        quiet = row["quiet"]
+    for p in promises:
         made.add_row(
-            row["release"], "\n".join(row["audiences"]), row["miss"], f"{row['within_seconds'] // 60} min",
-            str(quiet["devices"]), f"{quiet['false_alarms_a_day']:.2g}", f"{quiet['denied']:.2g}",
-            row["epsilon_run"], row["epsilon_day"],
+            p.release, "\n".join(p.audiences), decimal_string(p.miss), f"{p.within // MINUTE} min",
+            str(p.quiet.distance), f"{p.quiet.false_alarms:.2g}", f"{p.quiet.denied:.2g}",
+            decimal_string(p.run), decimal_string(p.day),
         )  # fmt: skip
-    console.print(made)
-    console.print(
+    yield made
+    yield (
         "Quiet: a zone that stays that many devices below its threshold all day; false alarms and denied events are "
         "per day."
     )
 
 
-def _print_costs(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+def _costs(title: str, rows: Iterable[PlannedCounts]) -> Table:
     columns = ("epsilon per\nwindow", "epsilon\nper day", "windows\nthat fit", "cost of\na day", "one person,\none day")
     costs = table(title, ("release", "audience"), columns)
     for row in rows:
-        by_day, cost = row["unit"] == "device_day", row["cost"]
+        by_day, epsilon = row.release.by_day, decimal_string(row.release.epsilon[row.audience])
         costs.add_row(
-            row["release"], row["audience"], "-" if by_day else row["epsilon"],
-            row["epsilon"] if by_day else cost["device_day"], f"{row['releases_that_fit']} of {row['windows_per_day']}",
-            cost["day"], _tight(row, "person_day"),
+            row.release.name, row.audience, "-" if by_day else epsilon,
+            epsilon if by_day else decimal_string(row.cost["device_day"]),
+            f"{row.releases_that_fit} of {row.windows_per_day}", decimal_string(row.cost["day"]),
+            _tight(row, "person_day"),
         )  # fmt: skip
-    console.print(costs)
+    return costs
 
 
-def _tight(row: dict[str, Any], unit: str) -> str:
+def _tight(row: PlannedCounts, unit: str) -> str:
     """Return a unit's epsilon, at its delta if it has one."""
-    return f"{row['tight'][unit]['epsilon']:.3g}" if row["tight"] else str(row["cost"][unit])
+    return f"{row.promise.tight[unit]:.3g}" if row.promise.tight else decimal_string(row.cost[unit])
 
 
-def _print_errors(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+def _errors(title: str, rows: Collection[PlannedCounts]) -> Iterator[Table | str]:
+    """Yield the expected errors at each level, and a warning for each level that is worse than a constant."""
     columns = ("mean\ncount", "mean\nerror", "error of\nthe median")
     errors, warnings = table(title, ("release", "audience", "level"), columns), []
     for row in rows:
-        for level, expected, published in _levels(row):
-            name = level if published else f"({level})"
-            figures = (expected.mean, expected.error, expected.median)
-            errors.add_row(row["release"], row["audience"], name, *(f"{figure:.2f}" for figure in figures))
-            if expected.poor:
-                warnings.append(utility_warning(row["release"], row["audience"], level, expected))
-    console.print(errors)
-    for line in warnings:
-        console.print(line)
-    if any(row["left_out"] for row in rows):
-        console.print("In brackets: levels that are not published, as if all levels had equal shares of the price.")
+        published = ((level, level, quality) for level, quality in row.levels.items())
+        left_out = ((level, f"({level})", quality) for level, quality in row.left_out.items())
+        for level, name, quality in chain(published, left_out):
+            figures = (quality.mean, quality.error, quality.median)
+            errors.add_row(row.release.name, row.audience, name, *(f"{figure:.2f}" for figure in figures))
+            if quality.poor:
+                warnings.append(utility_warning(row.release.name, row.audience, level, quality))
+    yield errors
+    yield from warnings
+    if any(row.left_out for row in rows):
+        yield "In brackets: levels that are not published, as if all levels had equal shares of the price."
 
 
-def _levels(row: dict[str, Any]) -> Iterator[tuple[str, Quality, bool]]:
-    """Yield each level of a release with its expected quality, and whether it is published."""
-    from connectors.operations.policy.quality import Quality  # noqa: PLC0415 - only needed here
-
-    for key in ("levels", "left_out"):
-        for level, expected in row[key].items():
-            figures = (
-                expected["expected_mean_absolute_error"], expected["expected_mean_count"], expected["median_error"],
-            )  # fmt: skip
-            yield level, Quality(*figures), key == "levels"
-
-
-def print_targets(console: Console, report: dict[str, Any], logins: Collection[str] = ()) -> None:
-    """Print the epsilon of each release and level that reaches the wanted error.
-
-    ``logins`` are the sites that count logins.
-    """
+def _targets(policy: Policy, found: Targets) -> Iterator[Table | str]:
+    """Yield the epsilon of each release and level that reaches the wanted error."""
     from connectors.operations.policy.plan import TRIED  # noqa: PLC0415 - only needed here
 
-    share = f"{100 * report['target_error']:g} %"
-    for site, rows in _by_site(report["targets"]):
+    share = f"{100 * float(found.target_error):g} %"
+    for site, targets in _by_site(found.targets, lambda each: each.site):
         columns = ("epsilon", "epsilon\nper day", "mean\ncount", "mean\nerror")
-        found = table(
+        made = table(
             f"Epsilons at {site} for a mean error of {share} of the mean count",
             ("release", "level", "epsilon pays for"),
             columns,
         )
-        for row in rows:
-            pays = f"a {'login' if site in logins else 'device'}'s day" if row["unit"] == "device_day" else "a window"
-            if not row["reached"]:
-                found.add_row(row["release"], row["level"], pays, "unreachable", "-", "-", "-")
-                continue
-            figures = (f"{row[name]:.2f}" for name in ("mean_count", "mean_absolute_error"))
-            found.add_row(row["release"], row["level"], pays, row["epsilon"], row["epsilon_a_day"], *figures)
-        console.print(found)
-    console.print(
+        who = "login" if policy.site[site].counts_logins else "device"
+        for each in targets:
+            pays = f"a {who}'s day" if each.release.by_day else "a window"
+            figures = ["unreachable", "-", "-", "-"]
+            if each.epsilon is not None and each.epsilon_a_day is not None and each.quality is not None:
+                epsilons = (decimal_string(each.epsilon), decimal_string(each.epsilon_a_day))
+                figures = [*epsilons, f"{each.quality.mean:.2f}", f"{each.quality.error:.2f}"]
+            made.add_row(each.release.name, each.level, pays, *figures)
+        yield made
+    yield (
         f"Epsilons of two digits from {float(TRIED[0]):g} to {float(TRIED[-1]):g} were tried; for gaussian days only "
         "those whose noise is large enough to be supported."
     )
 
 
-def _by_site(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
+def _by_site(rows: Iterable[Row], site_of: Callable[[Row], str]) -> Iterator[tuple[str, list[Row]]]:
     """Yield each site with its rows, in their order."""
     sites: dict[str, list[Row]] = {}
     for row in rows:
-        sites.setdefault(row["site"], []).append(row)
+        sites.setdefault(site_of(row), []).append(row)
     yield from sites.items()
 
 

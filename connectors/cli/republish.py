@@ -35,7 +35,7 @@ from connectors.storage.embedded.store import SqliteStore
 from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.republication import Republication
-from stream.engine.snapshot import mechanism_version, open_snapshot
+from stream.engine.snapshot import open_snapshot
 from stream.errors import DataError
 from stream.pipeline import Options
 from stream.release.stage import MECHANISMS
@@ -135,7 +135,7 @@ def _row(record: OutputRecord) -> OutboxRecord:
 def _versions_of(folder: Path, store: SqliteStore) -> list[str]:
     """Return the mechanism versions that may have made a store's entries."""
     snapshot = store.snapshot()
-    versions = {MECHANISMS if snapshot is None else mechanism_version(open_snapshot(snapshot)[0])}
+    versions = {MECHANISMS if snapshot is None else open_snapshot(snapshot)[0].made_by}
     return sorted(versions | read_mechanisms(folder))
 
 

@@ -36,7 +36,8 @@ from connectors.storage.kafka.writers import EngineTopics
 from connectors.storage.site_metadata import site_metadata
 from stream.engine.cluster_state import refuse_other_counts, refuse_superseded
 from stream.engine.key_rotation import refuse_other_key, refuse_retired
-from stream.engine.partition import OverflowPolicy, PartitionEngine
+from stream.engine.partition import PartitionEngine
+from stream.engine.site_engines import OverflowPolicy
 from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.records import Micros

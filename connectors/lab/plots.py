@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stream.errors import OPTIONAL, UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -39,7 +40,7 @@ class Drawing(NamedTuple):
 
     def legend(self) -> None:
         """Add one legend with each series, below all panels."""
-        named: dict[str, Any] = {}
+        named: dict[str, Artist] = {}
         for panel in self.panels:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
                 named.setdefault(label, handle)

@@ -37,8 +37,8 @@ def describe(snapshot: bytes, policy: Policy | None) -> Status:
     """Return position, policy version and, per site, watermark, last window, ledger and releases left today."""
     head, sites = open_snapshot(snapshot)
     return {
-        "next": head["next"],
-        "policy_version": head["policy"],
+        "next": head.next_offset,
+        "policy_version": head.policy,
         "sites": {site: _site(site, stages, policy) for site, stages in sites.items()},
     }
 

@@ -20,7 +20,6 @@ from connectors.runtime.offload import offload
 from connectors.serve.indexer import Indexer, own
 from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits
 from connectors.storage.kafka import cluster
-from connectors.storage.kafka.aiokafka_client import client_of
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import consume, topic_names
 from stream.errors import UsageError
@@ -166,8 +165,7 @@ async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPar
     If the record that was read last still exists, seek to it, so that it comes first. Return the positions of such
     records, with their ids.
     """
-    client = client_of(reader)
-    places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
+    places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(reader, topic)]
     reader.assign(places)
     begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
     known: dict[TopicPartition, tuple[int, str]] = {}

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.runtime.signals import raise_if_cancelled
 from connectors.sources.ingest.followed_logs import Piece
-from connectors.storage.kafka.aiokafka_client import answering, client_of
+from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.client import close, connect, partitions_of
 from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import DataError
@@ -51,7 +51,7 @@ class ExternalTopic:
         )  # fmt: skip
         answering(self._reader)
         await connect(self._reader, self._bootstrap)
-        numbers = await partitions_of(client_of(self._reader), self.name)
+        numbers = await partitions_of(self._reader, self.name)
         self._places = [TopicPartition(self.name, number) for number in numbers]
         self._reader.assign(self._places)
         try:

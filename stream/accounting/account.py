@@ -37,31 +37,27 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 
-from stream.accounting.adversaries import Habits, Knowledge, habit_rows, habits_of, habits_renamed
+from stream.accounting.account_state import AccountState, ReaderTotals, RunOf, WindowRun
+from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, CountExponents
 from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
-from stream.accounting.charge_runs import LatestCharges
 from stream.accounting.composition import running_price
 from stream.accounting.costs import (
     Cost,
     Epsilon,
     Readers,
-    ReaderTotals,
-    RunOf,
     UnitCost,
-    WindowRun,
     compose_costs,
-    decode_totals,
-    encode_totals,
     is_infinite,
     window_cost,
 )
 from stream.accounting.count_exponent import count_exponent
-from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days, decode_lines, encode_lines
+from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days
+from stream.accounting.state_json import decode_account, encode_account
 from stream.accounting.units import (
     PRESENCE_TUPLE,
     UNITS,
@@ -148,7 +144,18 @@ def _dearness(cost: Cost, delta: Fraction) -> tuple[Epsilon, float]:
     return cost.pure, running_price(cost.tally, delta) if is_infinite(cost.pure) else 0.0
 
 
-def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> dict[str, Any]:
+class EpsilonAtDelta(TypedDict):
+    """An epsilon at a delta."""
+
+    epsilon: float
+    delta: float
+
+
+UnitReport = dict[str, str | float | dict[str, EpsilonAtDelta] | None]
+"""Unit -> sum of epsilons, as text; ``tight`` -> unit -> epsilon at delta; and the figures of informed adversaries."""
+
+
+def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> UnitReport:
     """Return the fields of an account: unit -> sum of epsilons, and ``tight`` with an epsilon at delta.
 
     Args:
@@ -156,12 +163,12 @@ def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> d
         delta: of the policy.
         exact: whether to use ``composition.compose``; otherwise ``running_price``, which is at most 7 % above it.
     """
-    tight = {
+    tight: dict[str, EpsilonAtDelta] = {
         unit: {"epsilon": _price(cost, delta, exact=exact), "delta": float(delta)}
         for unit, cost in units.items()
         if UNITS[unit].scope.accumulates or is_infinite(cost.pure)
     }
-    return {unit: decimal_string(cost.pure) for unit, cost in units.items()} | {"tight": tight}
+    return {**{unit: decimal_string(cost.pure) for unit, cost in units.items()}, "tight": tight}
 
 
 def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
@@ -172,45 +179,6 @@ def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
         return min(quick, math.ceil(unit.composed(delta) * 1e6) / 1e6)
     except UsageError:  # the distribution is too large for a point-by-point representation
         return quick
-
-
-@dataclass(slots=True)
-class AccountState:
-    """The views of the ledger behind the account, and the habits of people as far as attributes have revealed them."""
-
-    totals: dict[str, ReaderTotals] = field(default_factory=dict)
-    """Reader -> the cost of windows that pay for themselves."""
-    habits: Habits = field(default_factory=dict)
-    runs: dict[RunOf, WindowRun] = field(default_factory=dict)
-    """Runs of every release whose epsilon pays for w windows."""
-    charged: ChargeHistory = field(default_factory=ChargeHistory)
-    """Charges of the count releases of the latest days."""
-    lines: DayLines = field(default_factory=DayLines)
-    """Charges of releases that are paid per day."""
-    days: tuple[Day, ...] = ()
-    """The days that count at the latest window, of every definition that was in effect at one of their windows."""
-
-    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
-        """Copy the charges of each zone to every name that the zone has now (``zones_now``)."""
-        self.habits = habits_renamed(self.habits, now)
-        self.charged.rename(now)
-
-    def end_runs(self, blocked: Iterable[CountCharge]) -> None:
-        """End the runs of waiting releases: they restart later, and no earlier window pays for a later one."""
-        waiting = {(charge.release, charge.audience) for charge in blocked}
-        self.runs = {
-            of: run.broken_off() if (of.release, of.audience) in waiting else run for of, run in self.runs.items()
-        }
-
-    def pay_runs(self, charges: Iterable[CountCharge], end: Micros, reach: Micros, oldest: Micros) -> frozenset[RunOf]:
-        """Add a window to the runs that were paid for it; return these. Arguments as of ``ReaderTotals.and_window``."""
-        paid: dict[RunOf, WindowRun] = {}
-        for charge in charges:
-            if charge.w > 1 and charge.epsilon > 0:
-                of = RunOf.of_charge(charge)
-                paid[of] = self.runs.get(of, WindowRun(charge.epsilon, charge.w)).and_one(end, reach, oldest)
-        self.runs |= paid
-        return frozenset(paid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +246,7 @@ class Account:
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
-    def spend_at(self, state: AccountState, end: Micros) -> dict[str, dict[str, Any]]:
+    def spend_at(self, state: AccountState, end: Micros) -> dict[str, UnitReport]:
         """Return reader -> unit -> cost, as in the record of the latest window, which ended at ``end``.
 
         The state does not contain which runs paid for that window. All runs that paid for any window of its day count,
@@ -358,7 +326,7 @@ class Account:
         days: tuple[Day, ...],
         *,
         counted: bool = True,
-    ) -> dict[str, Any]:
+    ) -> UnitReport:
         """Return unit -> cost for a reader, and the figures of informed adversaries; attributes come before counts."""
         spend = self._reader(state, reader, end, paid)
         since = end - self._span if counted else end - self._span - self.tick_length
@@ -376,30 +344,11 @@ class Account:
 
     def encode(self, state: AccountState) -> bytes:
         """Return the state's bytes."""
-        totals = {reader: encode_totals(each) for reader, each in sorted(state.totals.items())}
-        sums = {reader: epsilons for reader, (epsilons, _) in totals.items()}
-        tallies = {reader: tallies for reader, (_, tallies) in totals.items()}
-        habits = habit_rows(state.habits)
-        runs = {
-            name: [str(run.epsilon), run.w, run.total, run.restarts, run.latest.encoded(int)]
-            for name, run in sorted((str(of), run) for of, run in state.runs.items())
-        }
-        charged = state.charged.encoded()
-        body = {"sums": sums, "habits": habits, "runs": runs, "charged": charged, "tallies": tallies}
-        return orjson.dumps(body | {"lines": encode_lines(state.lines), "days": [[*day] for day in state.days]})
+        return orjson.dumps(encode_account(state))
 
     def decode(self, data: bytes) -> AccountState:
         """Decode a state; readers that it does not contain start at zero."""
-        body = orjson.loads(data)
-        totals = {reader: decode_totals(sums, body["tallies"][reader]) for reader, sums in body["sums"].items()}
-        habits = habits_of(body["habits"])
-        runs = {
-            RunOf.parse(name): WindowRun(Fraction(epsilon), w, total, restarts, LatestCharges.decoded(latest, int))
-            for name, (epsilon, w, total, restarts, latest) in body["runs"].items()
-        }
-        charged, lines = ChargeHistory.decoded(body["charged"]), decode_lines(body["lines"])
-        days = tuple(Day(*day) for day in body["days"])
-        return AccountState(totals, habits, runs, charged, lines, days)
+        return decode_account(orjson.loads(data))
 
 
 def _unreleased(charges: Iterable[Charge]) -> list[dict[str, str]]:

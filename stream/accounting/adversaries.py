@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -133,16 +133,3 @@ def habits_renamed(habits: Habits, now: Mapping[str, Iterable[str]]) -> Habits:
         other = found.get(known, habit)
         found[known] = Habit(max(habit.days, other.days), max(habit.exponent, other.exponent))
     return found
-
-
-def habit_rows(habits: Habits) -> list[list[Any]]:
-    """Return the JSON form of habits."""
-    return [[list(of.zones), *of[1:], habit.days, str(habit.exponent)] for of, habit in sorted(habits.items())]
-
-
-def habits_of(rows: Iterable[list[Any]]) -> Habits:
-    """Return the habits of :func:`habit_rows`."""
-    return {
-        HabitOf(tuple(zones), attribute, reader): Habit(days, Fraction(exponent))
-        for zones, attribute, reader, days, exponent in rows
-    }

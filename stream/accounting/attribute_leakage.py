@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,6 +221,36 @@ Table = dict[tuple[ZoneDay, str], dict[str, FactorsByAttribute]]
 """Zone's day and reader -> attribute -> figure -> factor."""
 
 
+class HabitFigures(TypedDict):
+    """What is revealed of a habit that was sensitive on every day so far."""
+
+    days: int
+    factor: JsonFactor
+
+
+class InformationFigures(TypedDict):
+    """Bits that a day reveals of a zone, and what the policy compares them with."""
+
+    bits: float
+    target: NotRequired[float]
+
+
+Factors = dict[str, dict[str, dict[str, JsonFactor]]]
+"""``day/zone/attribute`` -> figure -> reader -> factor."""
+HabitFactors = dict[str, dict[str, HabitFigures]]
+"""``release/attribute`` -> reader -> figures."""
+Information = dict[str, dict[str, InformationFigures]]
+"""Release -> reader -> figures."""
+
+
+class AttributeReport(TypedDict):
+    """The fields of an account record that concern attributes."""
+
+    attributes: Factors
+    habit: HabitFactors
+    information: NotRequired[Information]
+
+
 @dataclass(frozen=True)
 class AttributeAccount:
     """The account's configuration for a site's attribute releases."""
@@ -234,13 +264,15 @@ class AttributeAccount:
 
     def of_day(
         self, charges: Iterable[AttributeCharge], readers: Readers, habits: Habits, counts: CountExponents
-    ) -> dict[str, Any]:
+    ) -> AttributeReport:
         """Return the account of one day's attribute records; adds the day to ``habits``."""
         records = list(charges)
         table = self._table(records, readers, counts)
-        report = {"attributes": _records(table), "habit": _habits(records, readers, table, habits)}
+        report: AttributeReport = {
+            "attributes": _records(table), "habit": _habits(records, readers, table, habits)
+        }  # fmt: skip
         information = self._information(records, readers)
-        return report | ({"information": information} if information else {})
+        return {**report, "information": information} if information else report
 
     def _table(self, charges: list[AttributeCharge], readers: Readers, counts: CountExponents) -> Table:
         groups: dict[ZoneDay, list[AttributeCharge]] = {}
@@ -287,16 +319,16 @@ class AttributeAccount:
         found = model.factors(queried, {name: view.shown[name] for name in queried if name in view.shown})
         return dict.fromkeys(model.order) if found is None else dict(found)
 
-    def _information(self, charges: list[AttributeCharge], readers: Readers) -> dict[str, Any]:
+    def _information(self, charges: list[AttributeCharge], readers: Readers) -> Information:
         """Return bits per zone and day: the maximum over zones."""
-        report: dict[str, Any] = {}
+        report: Information = {}
         for release, model in self.models.items():
             group = [charge for charge in charges if charge.release == release and not charge.version]
             for reader, audiences in readers.items():
                 epsilon = _view(group, audiences).epsilon
                 if epsilon:
                     bits = math.fsum(model.information_bits(epsilon).values())
-                    row = {"bits": round(bits, 9)}
+                    row: InformationFigures = {"bits": round(bits, 9)}
                     if release in self.targets:
                         row["target"] = self.targets[release]
                     report.setdefault(release, {})[reader] = row
@@ -339,9 +371,9 @@ def _view(charges: Iterable[AttributeCharge], audiences: frozenset[str]) -> _Vie
     return view
 
 
-def _records(table: Table) -> dict[str, Any]:
-    """Return the factors as they are published: ``day/zone/attribute`` -> figure -> reader."""
-    report: dict[str, dict[str, dict[str, JsonFactor]]] = {}
+def _records(table: Table) -> Factors:
+    """Return the factors as they are published."""
+    report: Factors = {}
     for ((day, zone), reader), attributes in table.items():
         for attribute, figures in attributes.items():
             record = report.setdefault(f"{day}/{zone}/{attribute}", {})
@@ -350,14 +382,14 @@ def _records(table: Table) -> dict[str, Any]:
     return report
 
 
-def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habits: Habits) -> dict[str, Any]:
+def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habits: Habits) -> HabitFactors:
     """Return attribute -> the factor by which a habit that was sensitive on every day so far is revealed.
 
     Each day is a record with its own coin, so factors multiply: for every day the largest ``exact`` in any
     zone, or e^epsilon where there is no model or that is larger. e^epsilon counts also where the day was shown
     or contradicts the model, so that no zone's own product of ``exact`` is larger.
     """
-    report: dict[str, Any] = {}
+    report: HabitFactors = {}
     for release, attribute in sorted({(c.release, c.attribute) for c in charges if c.epsilon > 0}):
         group = [c for c in charges if (c.release, c.attribute) == (release, attribute)]
         zones = tuple(sorted({c.zone for c in group}))
@@ -367,7 +399,7 @@ def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habi
                 days = {(c.day, c.zone) for c in seen}
                 today = [max(c.epsilon for c in seen), *(_log_exact(table[day, reader][attribute]) for day in days)]
                 habit = add_day(habits, HabitOf(zones, attribute, reader), max(today))
-                row = {"days": habit.days, "factor": _json(exp_or_inf(float(habit.exponent)))}
+                row: HabitFigures = {"days": habit.days, "factor": _json(exp_or_inf(float(habit.exponent)))}
                 report.setdefault(f"{release}/{attribute}", {})[reader] = row
     return report
 

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import orjson
 
@@ -205,6 +205,14 @@ class Start(NamedTuple):
     """Sequence of the first earlier entry whose record, like all after it, was charged and never published."""
 
 
+class LedgerStartDocument(TypedDict):
+    """The stored form of a ledger's start."""
+
+    sites: dict[str, tuple[int, str, int]]
+    """Site -> number of entries, hash of the last one, and the first entry whose record was not published."""
+    mac: str
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerStart:
     """The heads of the sites of a partition at the start of a ledger."""
@@ -215,9 +223,9 @@ class LedgerStart:
     mac: str = ""
     """Under the ledger's audit key; hexadecimal."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> LedgerStartDocument:
         """Return the stored fields besides its name, ready for JSON."""
-        sites = {site: [*start.link, start.unreleased] for site, start in sorted(self.sites.items())}
+        sites = {site: (*start.link, start.unreleased) for site, start in sorted(self.sites.items())}
         return {"sites": sites, "mac": self.mac}
 
     @classmethod

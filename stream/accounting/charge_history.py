@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stream.policy.mechanisms import mechanism_named
 from stream.policy.sites import current_names
 from stream.records import DAY, Micros
 
@@ -61,11 +60,11 @@ class ChargeHistory:
             self.lines[name] = line
             window = dict(self._window(end))
             window[name] = tuple(sorted((dict(window.get(name, ())) | charged).items()))
-            self._put(end, tuple(sorted(window.items())))
+            self.put(end, tuple(sorted(window.items())))
 
     def undo(self, end: Micros, name: str) -> None:
         """Undo ``note``: the line was not charged for this window."""
-        self._put(end, tuple(one for one in self._window(end) if one[0] != name))
+        self.put(end, tuple(one for one in self._window(end) if one[0] != name))
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
         """Extend each line to every name that its zones have now (``zones_now``)."""
@@ -83,7 +82,8 @@ class ChargeHistory:
     def _window(self, end: Micros) -> Window:
         return self.days.get(end // DAY, {}).get(end, ())
 
-    def _put(self, end: Micros, window: Window) -> None:
+    def put(self, end: Micros, window: Window) -> None:
+        """Set all charges of the window that ends at ``end``."""
         self.days.setdefault(end // DAY, {})[end] = self._kinds.setdefault(window, window)
 
     def charged_at(self, end: Micros) -> dict[str, ChargeStream]:
@@ -109,40 +109,6 @@ class ChargeHistory:
                     times[id(window)] += 1
                     kinds[id(window)] = window
         return {kinds[kind]: number for kind, number in times.items()}
-
-    def encoded(self) -> dict[str, Any]:
-        """Return the JSON form; consecutive equal windows at equal distances form one row."""
-        rows: list[tuple[Micros, Micros, int, Window]] = []
-        for end, window in sorted((end, window) for windows in self.days.values() for end, window in windows.items()):
-            if rows and rows[-1][3] is window and (rows[-1][2] == 1 or end == rows[-1][0] + rows[-1][2] * rows[-1][1]):
-                first, step, number, _ = rows[-1]
-                rows[-1] = (first, step or end - first, number + 1, window)
-            else:
-                rows.append((end, 0, 1, window))
-        windows = [
-            [*row, [[name, [[who, str(epsilon)] for who, epsilon in paid]] for name, paid in window]]
-            for *row, window in rows
-        ]
-        return {
-            "lines": {
-                name: [*line[:3], *([line.day] if line.day is not None else [])]
-                for name, line in sorted(self.lines.items())
-            },
-            "windows": windows,
-        }
-
-    @classmethod
-    def decoded(cls, data: Mapping[str, Any]) -> ChargeHistory:
-        """Return the history of its JSON form; UsageError where a line belongs to an undeclared mechanism."""
-        history = cls()
-        for name, (mechanism, w, zones, *day) in data["lines"].items():
-            mechanism_named(mechanism)
-            history.lines[name] = ChargeStream(mechanism, w, tuple(zones), *day)
-        for first, step, number, lines in data["windows"]:
-            window = tuple((name, tuple((who, Fraction(epsilon)) for who, epsilon in paid)) for name, paid in lines)
-            for place in range(number):
-                history._put(first + place * step, window)
-        return history
 
 
 def line_name(release: str, version: str, attempt: int, day: int | None = None) -> str:

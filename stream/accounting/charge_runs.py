@@ -1,16 +1,15 @@
 """Runs of equal charges: windows at equal distances that cost the same.
 
-A sliding budget looks back over w windows, and a future policy may have the longest w. The spending of an account is
-therefore stored as runs (``ChargeRun``). A release that pays for every window is one run, however long.
+A sliding budget looks back over w windows, and a future policy may have the longest w. Budgets (``ledger``) and the
+account (``account_state``) therefore store their latest windows as runs. A release that pays for every window is one
+run, however long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
 
-from stream.accounting.units import Cells, Day
 from stream.records import Micros
 
 Value = TypeVar("Value")
@@ -75,67 +74,3 @@ def windows_within(runs: Iterable[ChargeRun[Value]], first: Micros, last: Micros
             if end > last:
                 break
             yield end, spell.charge
-
-
-@dataclass(frozen=True, slots=True)
-class LatestCharges(Generic[Value]):
-    """The charges of a site's latest windows, from which the account adds up any day, under any definition.
-
-    Days are not added up as windows come. A site may redefine its days, and the account then needs the sum of a day
-    some of whose windows have already passed.
-    """
-
-    runs: tuple[ChargeRun[tuple[Micros, Value]], ...] = ()
-    """For each window the time for which an observation counted, and the charge."""
-
-    def at(self, end: Micros) -> Value | None:
-        """Return the charge of a window, if it is the latest charged window."""
-        return self.runs[-1].charge[1] if self.runs and self.runs[-1].last == end else None
-
-    def and_window(self, end: Micros, charge: Value, reach: Micros) -> LatestCharges[Value]:
-        """Return the charges with those of the latest window, in place of its earlier charges.
-
-        Args:
-            end: of the window.
-            charge: the sum of its charges.
-            reach: how long one observation counts, in whole ticks.
-        """
-        runs = list(self.runs)
-        if runs and runs[-1].last == end:
-            runs[-1:] = [before for before in [runs[-1].without_last()] if before is not None]
-        add_window(runs, end, (reach, charge))
-        return LatestCharges(tuple(runs))
-
-    def after(self, end: Micros) -> LatestCharges[Value]:
-        """Return the charges of windows that end after ``end``."""
-        return LatestCharges(tuple(runs_after(self.runs, end)))
-
-    def windows(self) -> Iterator[tuple[Micros, tuple[Micros, Value]]]:
-        """Yield (end, (reach, charge)) of every window, in order."""
-        for run in self.runs:
-            for number in range(run.windows):
-                yield run.first + number * run.step, run.charge
-
-    def each(self, start: Micros) -> Iterator[tuple[Value, int]]:
-        """Yield charges, with the number of windows that end after ``start`` and have them."""
-        for run in self.runs:
-            if (number := run.windows - run.through(start)) > 0:
-                yield run.charge[1], number
-
-    def of_day(self, day: Day) -> Iterator[tuple[Value, Cells]]:
-        """Yield charges, with the number of counts of one device's day that have them."""
-        for run in self.runs:
-            reach, charge = run.charge
-            before = run.through(day.start)
-            cells = Cells(run.through(day.end + reach) - before, run.through(day.start + reach) - before)
-            if cells.less:
-                yield charge, cells
-
-    def encoded(self, write: Callable[[Value], Any]) -> list[list[Any]]:
-        """Return the JSON form."""
-        return [[run.first, run.step, run.windows, run.charge[0], write(run.charge[1])] for run in self.runs]
-
-    @classmethod
-    def decoded(cls, rows: Iterable[list[Any]], read: Callable[[Any], Value]) -> LatestCharges[Value]:
-        """Return the charges of their JSON form."""
-        return cls(tuple(ChargeRun(first, step, n, (reach, read(charge))) for first, step, n, reach, charge in rows))

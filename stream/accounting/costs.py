@@ -1,4 +1,4 @@
-"""Costs: sums of epsilons with their noise, and each reader's total.
+"""Costs: sums of epsilons with their noise, and what one window costs its readers.
 
 A ``Cost`` has two parts that add up alike. ``pure`` is a sum of epsilons. ``tally`` is a noise multiset: for each
 noise, the number of values that a unit can change, by one each, from which ``running_price`` computes an epsilon at
@@ -9,8 +9,7 @@ delta.
     PeGaSus                                          the same of 0.8 epsilon, and 0.2 epsilon pure for each grouper
     any other (``sample``, ``prune``, states)        its epsilon, pure: no loss distribution is proven
 
-``ReaderTotals`` adds up the windows that pay for themselves; a ``WindowRun`` counts windows of which one epsilon pays
-for w; days that are paid as a whole are in ``day_charges``.
+``account_state`` adds costs up over windows; what a day costs that is paid as a whole is in ``day_charges``.
 """
 
 from __future__ import annotations
@@ -18,18 +17,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stream.accounting.charge_runs import ChargeRun, LatestCharges, add_window
-from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise, compose
-from stream.accounting.units import Cells, Day
-from stream.policy.fields import EVERYBODY, decimal_string
+from stream.accounting.composition import EpsilonEvent, Laplace, Noise, compose
+from stream.policy.fields import EVERYBODY
 from stream.policy.mechanisms import mechanism_named
-from stream.records import CountCharge, Micros
+from stream.records import CountCharge
 
 Readers = Mapping[str, frozenset[str]]
 """Name of a reader or coalition -> the audiences whose records it reads."""
@@ -76,30 +73,6 @@ def as_decimal(epsilon: Fraction) -> Decimal:
 def pure(epsilon: Fraction, number: int = 1) -> NoiseMultiset:
     """Return ``number`` releases of this epsilon without known loss distribution."""
     return {EpsilonEvent(as_decimal(epsilon)): number} if epsilon and number else NOTHING
-
-
-def encode_tally(tally: NoiseMultiset) -> dict[str, int]:
-    """Return the JSON form."""
-    return dict(sorted((_name(noise), number) for noise, number in tally.items()))
-
-
-def decode_tally(data: Mapping[str, int]) -> NoiseMultiset:
-    """Return the multiset from its JSON form."""
-    return {_noise(name): number for name, number in data.items()}
-
-
-def _name(noise: Noise) -> str:
-    if isinstance(noise, Gaussian):
-        return f"gaussian {noise.variance}"
-    return f"{'pure' if isinstance(noise, EpsilonEvent) else 'laplace'} {noise.epsilon}"
-
-
-@lru_cache(maxsize=1024)
-def _noise(name: str) -> Noise:
-    kind, _, size = name.partition(" ")
-    if kind == "gaussian":
-        return Gaussian(Fraction(size))
-    return (EpsilonEvent if kind == "pure" else Laplace)(Decimal(size))
 
 
 # Costs.
@@ -217,141 +190,3 @@ def _line(mechanism: str, epsilons: frozenset[Fraction], shares: tuple[Fraction,
     chain: list[NoiseMultiset] = [{Laplace(as_decimal(share * on_chain)): 1} for share in shares]
     own = (pure(composition.own * epsilon) for epsilon in sorted(epsilons))
     return all_of([*chain, *own])
-
-
-# What a reader has paid so far.
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderTotals:
-    """The cost of one reader's view so far, per presence tuple, of releases that pay per window."""
-
-    total: Cost = field(default_factory=Cost)
-    largest: Epsilon = Fraction(0)
-    """The largest sum of epsilons of any window."""
-    latest: LatestCharges[Cost] = field(default_factory=LatestCharges)
-    """The cost of each window; windows without cost are left out."""
-
-    def at(self, end: Micros) -> Cost:
-        """Return the cost of a window, if it is the latest one."""
-        return self.latest.at(end) or Cost()
-
-    def and_window(self, end: Micros, cost: Cost, reach: Micros, oldest: Micros) -> ReaderTotals:
-        """Return the totals with a further cost of a window.
-
-        Args:
-            end: of the window.
-            cost: per presence tuple.
-            reach: how long one observation counts, in whole ticks.
-            oldest: windows that end at this time or earlier are no longer needed.
-        """
-        window, latest = self.at(end).plus(cost), self.latest.after(oldest)
-        latest = latest.and_window(end, window, reach) if window.pure else latest
-        return ReaderTotals(self.total.plus(cost), max(self.largest, window.pure), latest)
-
-    def since(self, start: Micros) -> Cost:
-        """Return the cost of the windows that end after ``start``."""
-        return compose_costs(cost.times(number) for cost, number in self.latest.each(start))
-
-    def on_day(self, day: Day) -> Cost:
-        """Return the cost of one device's day so far."""
-        return compose_costs(cost.times(cells.less + cells.more) for cost, cells in self.latest.of_day(day))
-
-
-class RunOf(NamedTuple):
-    """Identifies a run: another epsilon, w or attempt has its own noise."""
-
-    release: str
-    audience: str
-    epsilon: Fraction
-    w: int
-    attempt: int
-
-    @classmethod
-    def of_charge(cls, charge: CountCharge) -> RunOf:
-        """Return the run that a charge is part of."""
-        return cls(charge.release, charge.audience, charge.epsilon, charge.w, charge.attempt)
-
-    @classmethod
-    def parse(cls, text: str) -> RunOf:
-        """Parse the text that ``str`` returns."""
-        release, audience, epsilon, w, attempt = text.split("/")
-        return cls(release, audience, Fraction(epsilon), int(w), int(attempt))
-
-    def __str__(self) -> str:
-        """Return ``release/audience/epsilon/w/attempt``."""
-        return f"{self.release}/{self.audience}/{decimal_string(self.epsilon)}/{self.w}/{self.attempt}"
-
-
-@dataclass(frozen=True, slots=True)
-class WindowRun:
-    """The windows of a release whose epsilon pays for any w of them: n cost at most ceil(n / w) epsilons."""
-
-    epsilon: Fraction
-    w: int
-    total: int = 0
-    restarts: int = 0
-    """Largest number of restarts of the mechanism."""
-    latest: LatestCharges[int] = field(default_factory=LatestCharges)
-    """For each window the largest number of restarts of the mechanism before it."""
-
-    def and_one(self, end: Micros, reach: Micros, oldest: Micros) -> WindowRun:
-        """Return the run with one more window; arguments as for ``ReaderTotals.and_window``."""
-        latest = self.latest.after(oldest).and_window(end, self.restarts, reach)
-        return replace(self, total=self.total + 1, latest=latest)
-
-    def cost(self, windows: int) -> Cost:
-        """Return the largest cost of this number of windows."""
-        return Cost.of_epsilons(self.epsilon, -(-windows // self.w))
-
-    def broken_off(self) -> WindowRun:
-        """Return the run after an interruption: the mechanism may restart, so the next window pays for itself."""
-        return replace(self, total=-(-self.total // self.w) * self.w, restarts=self.restarts + 1)
-
-    def epsilons_of(self, day: Day) -> int:
-        """Return the largest number of epsilons that one device's day can have cost so far."""
-        cells: dict[int, Cells] = {}
-        for restarts, each in self.latest.of_day(day):
-            so_far = cells.get(restarts, Cells(0))
-            cells[restarts] = Cells(so_far.less + each.less, so_far.more + each.more)
-        return sum(each.epsilons(self.w) for each in cells.values())
-
-    def cost_of(self, day: Day) -> Cost:
-        """Return the largest cost of one device's day so far."""
-        return Cost.of_epsilons(self.epsilon, self.epsilons_of(day))
-
-
-# The JSON form of totals.
-
-TotalsRow = tuple[str, str, list[list[Any]]]
-"""Total, largest and latest windows, in epsilons."""
-TallyRow = tuple[dict[str, int], list[list[Any]]]
-"""Total and latest windows, as noise multisets."""
-
-
-def encode_totals(totals: ReaderTotals) -> tuple[TotalsRow, TallyRow]:
-    """Return the JSON forms of the epsilons and of the noisy values."""
-    epsilons = totals.latest.encoded(lambda cost: str(cost.pure))
-    tallies = totals.latest.encoded(lambda cost: encode_tally(cost.tally))
-    return (str(totals.total.pure), str(totals.largest), epsilons), (encode_tally(totals.total.tally), tallies)
-
-
-def decode_totals(epsilons: TotalsRow, tallies: TallyRow) -> ReaderTotals:
-    """Return the totals from their JSON forms; equal epsilons may have been paid for different noise."""
-    total, largest, by_epsilon = epsilons
-    values, by_tally = tallies
-    if [row[:4] for row in by_epsilon] == [row[:4] for row in by_tally]:
-        rows = ([*row[:4], (row[4], tally[4])] for row, tally in zip(by_epsilon, by_tally, strict=True))
-        latest = LatestCharges.decoded(rows, lambda pair: Cost(Fraction(pair[0]), decode_tally(pair[1])))
-    else:
-        latest = _latest_of(LatestCharges.decoded(by_epsilon, Fraction), LatestCharges.decoded(by_tally, decode_tally))
-    return ReaderTotals(Cost(Fraction(total), decode_tally(values)), Fraction(largest), latest)
-
-
-def _latest_of(epsilons: LatestCharges[Fraction], tallies: LatestCharges[NoiseMultiset]) -> LatestCharges[Cost]:
-    """Combine runs that were stored apart and split at different windows."""
-    values = {end: tally for end, (_, tally) in tallies.windows()}
-    runs: list[ChargeRun[tuple[Micros, Cost]]] = []
-    for end, (reach, epsilon) in epsilons.windows():
-        add_window(runs, end, (reach, Cost(epsilon, values.get(end, NOTHING))))
-    return LatestCharges(tuple(runs))

@@ -23,15 +23,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stream.accounting.attribute_leakage import CERTAIN
 from stream.accounting.composition import Gaussian, Laplace
-from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
+from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, pure
 from stream.accounting.gaussian_shift import CELLS, likely_loss_of, unit_shifts
 from stream.accounting.privacy_loss import likely_loss
 from stream.accounting.units import Day, GroupOf, Scope, added_or_replaced, device_costs
-from stream.records import CHANGES, DAY, HOUR, PURE, CountCharge, DayTerms, Micros, PrivacyDay
+from stream.records import CHANGES, DAY, HOUR, PURE, CountCharge, DayTerms, Micros
 
 SHORTEST_DAY: Micros = DAY - HOUR
 """A privacy day in which the clocks are set forward."""
@@ -247,35 +247,3 @@ def _beyond(known: DayTerms, before: DayTerms | None) -> DayTerms | None:
     if before is not None and known.noise == PURE:
         return known._replace(ticks=known.ticks - before.ticks)
     return known
-
-
-def encode_lines(lines: DayLines) -> dict[str, Any]:
-    """Return the JSON form."""
-    days = [
-        [line.release, line.attempt, paid.end, {who: _written(terms) for who, terms in sorted(paid.terms.items())}]
-        for line, paid in sorted(lines.paid_days.items())
-    ]
-    totals = {reader: [str(cost.pure), encode_tally(cost.tally)] for reader, cost in sorted(lines.totals.items())}
-    return {"held": days, "totals": totals}
-
-
-def decode_lines(data: Mapping[str, Any]) -> DayLines:
-    """Return the lines of their JSON form."""
-    days: dict[DayCharge, PaidDay] = {}
-    for release, attempt, end, by_audience in data["held"]:
-        paid = PaidDay({who: _read(terms) for who, terms in by_audience.items()}, end)
-        days[DayCharge.of(release, attempt, next(iter(paid.terms.values())))] = paid
-    totals = {
-        reader: Cost(float(pure) if pure == "inf" else Fraction(pure), decode_tally(tally))
-        for reader, (pure, tally) in data["totals"].items()
-    }
-    return DayLines(days, totals)
-
-
-def _written(terms: DayTerms) -> list[Any]:
-    return [[*terms.day], terms.noise, [str(each) for each in terms.parameters], terms.ticks]
-
-
-def _read(data: list[Any]) -> DayTerms:
-    day, noise, parameters, ticks = data
-    return DayTerms(PrivacyDay(*day), noise, tuple(Fraction(each) for each in parameters), ticks)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -181,7 +181,7 @@ def owner_of_account(account: str) -> tuple[str, str]:
     return release, audience
 
 
-def chain_hash(body: dict[str, Any]) -> str:
+def chain_hash(body: Mapping[str, Any]) -> str:
     """Return the hash of an entry without its ``hash``, ``mac`` and ``v``: SHA-256 of its sorted JSON."""
     covered = {name: value for name, value in body.items() if name not in {"hash", "mac", "v"}}
     return hashlib.sha256(orjson.dumps(covered, option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -200,40 +200,3 @@ def refuse_other(published: bytes, again: bytes, site: str, advice: str = REPEAT
         sequence = orjson.loads(published)["sequence"]
         msg = f"site {site}: ledger entry {sequence} was published and would now differ; nothing is released; {advice}"
         raise FinalityError(msg)
-
-
-class LedgerDocument(TypedDict):
-    """The JSON form of a ledger state."""
-
-    sequence: int
-    head: str
-    spent: dict[str, list[tuple[int, int]]]
-    """Account -> UTC day and nano-epsilon."""
-    recent: dict[str, list[tuple[int, ...]]]
-    """Account -> the fields of each ``ChargeRun``."""
-    zones: dict[str, tuple[str, ...]]
-
-
-def encode_ledger(state: LedgerState) -> LedgerDocument:
-    """Return the JSON form of a ledger state."""
-    accounts = sorted(state.budgets.accounts.items())
-    return {
-        "sequence": state.sequence,
-        "head": state.head,
-        "spent": {name: sorted(spending.days.items()) for name, spending in accounts},
-        "recent": {name: [tuple(run) for run in spending.windows] for name, spending in accounts},
-        "zones": {name: spending.zones for name, spending in accounts if spending.zones},
-    }
-
-
-def decode_ledger(data: LedgerDocument) -> LedgerState:
-    """Return the ledger state of its JSON form."""
-    accounts = {
-        name: Spending(
-            tuple(data["zones"].get(name, ())),
-            dict(days),
-            [ChargeRun(*row) for row in data["recent"][name]],
-        )
-        for name, days in data["spent"].items()
-    }
-    return LedgerState(data["sequence"], data["head"], BudgetView(accounts))

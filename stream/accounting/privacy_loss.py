@@ -110,8 +110,14 @@ def _repeated(law: PrivacyLossDistribution, times: int) -> PrivacyLossDistributi
     """
     if times == 1:
         return law
-    squared = _repeated(added(law, law), times // 2)
+    squared = _repeated(_twice(law), times // 2)
     return added(squared, law) if times % 2 else squared
+
+
+@lru_cache(maxsize=256)
+def _twice(law: PrivacyLossDistribution) -> PrivacyLossDistribution:
+    """Return the distribution of two losses: one object for each law, by which ``_repeated`` knows it again."""
+    return added(law, law)
 
 
 def added(one: PrivacyLossDistribution, other: PrivacyLossDistribution) -> PrivacyLossDistribution:
@@ -147,7 +153,8 @@ def on_grid(law: PrivacyLossDistribution, interval: float) -> PrivacyLossDistrib
     losses = law.top - law.step * np.arange(len(law.masses))
     above = np.ceil(losses / interval)
     over = np.clip(losses - (above - 1) * interval, 0.0, interval)
-    upper = law.masses * np.minimum(1.0, (1.0 - exp_minus(over)) / (1.0 - float(exp_minus(np.array([interval]))[0])))
+    shares = 1.0 - exp_minus(np.append(over, interval))
+    upper = law.masses * np.minimum(1.0, shares[:-1] / shares[-1])
     return _filed(above, upper, law.masses - upper, interval, law.infinite)
 
 
@@ -220,13 +227,19 @@ def epsilon_at(law: PrivacyLossDistribution, delta: float) -> float:
     """
     if law.infinite > delta:
         return math.inf
-    if delta_at(law, 0.0) <= delta:
+    if not _is_far_above(law, delta) and delta_at(law, 0.0) <= delta:
         return 0.0
     least = _last_loss(law, delta)
     masses = law.masses[: least + 1]
     a = law.infinite + _sum(masses)
     b = _sum(masses * exp_minus(law.step * np.arange(least, -1, -1.0)))
     return max(0.0, law.top - least * law.step + float(_EXACT.ln(Decimal((a - delta) / b))))
+
+
+def _is_far_above(law: PrivacyLossDistribution, delta: float) -> bool:
+    """Return whether delta(0) is certainly larger, from losses above ln 2 alone; each adds half its mass or more."""
+    large = int((law.top - math.log(2)) / law.step) if law.top > math.log(2) else 0
+    return 0.49 * float(law.masses[:large].sum()) > delta
 
 
 def _last_loss(law: PrivacyLossDistribution, delta: float) -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import TypedDict
 
 import orjson
 from cryptography.exceptions import InvalidSignature
@@ -25,6 +25,22 @@ from stream.errors import AuditError
 
 _SIGNATURE = re.compile("[0-9a-f]{128}")
 _NO_HEAD = "audit: every signed head must be one that 'tacet audit sign' wrote, byte for byte"
+
+
+class LinkDocument(TypedDict):
+    """The head of a site's chain."""
+
+    sequence: int
+    head: str
+
+
+class HeadStatement(TypedDict):
+    """What is signed."""
+
+    number: int
+    time: str
+    previous: str
+    sites: dict[str, LinkDocument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +62,11 @@ class SignedHead:
         """The name in errors."""
         return f"signed head {self.number} of {self.time}"
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> HeadStatement:
         """Return the signed statement as an object."""
         return {
             "number": self.number, "time": self.time, "previous": self.previous,
-            "sites": {site: link._asdict() for site, link in self.sites.items()},
+            "sites": {site: {"sequence": link.sequence, "head": link.head} for site, link in self.sites.items()},
         }  # fmt: skip
 
     def signed(self) -> bytes:

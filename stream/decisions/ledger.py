@@ -149,7 +149,7 @@ def entry_of(ledger: AnswerLedger, charge: Charge, keys: Keys) -> tuple[AnswerLe
     return replace(ledger.with_charge(charge), head=digest), line
 
 
-def _place(ledger: AnswerLedger, keys: Keys) -> dict[str, Any]:
+def _place(ledger: AnswerLedger, keys: Keys) -> dict[str, int | str]:
     return {"v": 1, "sequence": len(ledger.charges), "previous": ledger.head, "ledger": keys.ledger}
 
 

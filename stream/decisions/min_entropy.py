@@ -4,8 +4,8 @@
 predicates it is computed exactly; otherwise it lies in a certified bracket, whose lower end is reported, so that
 the entropy is never overstated. The thesis plots it divided by ln k.
 
-``minimum_entropy`` first bounds the minimum by straight lines (``_bracket``), and then closes the gap by searching the
-vertices of the beliefs (``entropy_search``), as far as that is efficient.
+``minimum_entropy`` first bounds the minimum by straight lines (``entropy_bounds``). It then closes the gap by a search
+of the vertices of the beliefs (``entropy_search``), as far as that is efficient.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from math import log
 from typing import Any, NamedTuple
 
 from stream.accounting.leakage.entries import vector
-from stream.decisions.beliefs import Beliefs, beliefs, term
-from stream.decisions.entropy_search import TOLERANCE, Bracket, least_by_halves, least_entropy
+from stream.decisions.beliefs import Beliefs, beliefs
+from stream.decisions.entropy_bounds import TOLERANCE, Bracket, straight_lines
+from stream.decisions.entropy_search import least_by_halves, least_entropy
 
 EXACT_UP_TO = 25
 """Number of predicates up to which the minimum is always found."""
@@ -58,7 +59,7 @@ def minimum_entropy(
         UsageError: there is no predicate, or no prior is positive.
     """
     allowed = beliefs(epsilons, priors)
-    found = _bracket(allowed)
+    found = straight_lines(allowed)
     if len(allowed.intervals) <= EXACT_UP_TO:
         searched = least_entropy(allowed, NODES if most_nodes is None else most_nodes)
         found = Bracket(max(found.lower, searched.lower), min(found.upper, searched.upper))
@@ -70,22 +71,6 @@ def minimum_entropy(
 
 def _number(allowed: Beliefs) -> int:
     return sum(each.predicates for each in allowed.intervals)
-
-
-def _bracket(allowed: Beliefs) -> Bracket:
-    """Return both ends by straight lines: fill the intervals with the least entropy per unit, until Σ p = 1.
-
-    The last one is filled in part; its straight line gives the lower end, its own term the upper.
-    """
-    rise, left = allowed.at_low, allowed.slack
-    for group in sorted(allowed.intervals, key=lambda group: group.rise / group.width):
-        full = min(group.predicates, int(left / group.width))
-        rise, left = rise + full * group.rise, max(0.0, left - full * group.width)
-        if full < group.predicates:
-            between = min(left, group.width)
-            lower = rise + between * (group.rise / group.width)
-            return Bracket(max(0.0, lower), rise + term(group.low + between) - term(group.low))
-    return Bracket(max(0.0, rise), rise)
 
 
 # The interface of ``tacet leakage min-entropy``.

@@ -13,11 +13,10 @@ continued, because the bytes that it would have released are not known.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stream.encryption import Kind, split_parts, unseal
 from stream.engine.outputs import Mark
-from stream.engine.snapshot import Stages, mechanism_version, open_snapshot, seal_snapshot
+from stream.engine.snapshot import SnapshotHead, Stages, open_snapshot, seal_snapshot, unpack_snapshot
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.policy.document import PolicyDocument
@@ -29,7 +28,7 @@ BEFORE: tuple[str, ...] = ()
 
 
 def refuse_differences(
-    head: Mapping[str, Any], keys: Keys, wanted: Policy, accepted: Collection[str], *, accept_policy: bool
+    head: SnapshotHead, keys: Keys, wanted: Policy, accepted: Collection[str], *, accept_policy: bool
 ) -> None:
     """Raise UsageError if a worker with these keys and policies may not continue from a snapshot.
 
@@ -40,19 +39,19 @@ def refuse_differences(
         accepted: versions of all accepted policies.
         accept_policy: whether the worker may continue from the state of any policy.
     """
-    if head["key"] != fingerprint(keys):
+    if head.key != fingerprint(keys):
         msg = "key: must be the one this state was made with; another key would give other pseudonyms and other noise"
         raise UsageError(msg)
-    check_mechanism_version(head["mechanisms"])
-    if head["mechanisms"] != MECHANISMS:
+    check_mechanism_version(head.mechanisms)
+    if head.mechanisms != MECHANISMS:
         msg = (
-            f"mechanism version: must be {head['mechanisms']}, under which this state was made, got {MECHANISMS}; "
+            f"mechanism version: must be {head.mechanisms}, under which this state was made, got {MECHANISMS}; "
             "--accept-policy lets it begin with the next window"
         )
         raise UsageError(msg)
-    if head["policy"] not in accepted and not accept_policy:
+    if head.policy not in accepted and not accept_policy:
         msg = (
-            f"policy: must be version {head['policy']}, under which this state was made, got "
+            f"policy: must be version {head.policy}, under which this state was made, got "
             f"{wanted.version}; --accept-policy lets the new one begin with the next window"
         )
         raise UsageError(msg)
@@ -103,26 +102,31 @@ def adopted_from(snapshot: bytes) -> bytes:
     Position, presence, ledger and account are kept; the rest restarts from an empty state, as after an accepted change
     of policy. UsageError if this version cannot continue from the mechanism version that made the snapshot.
     """
-    head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
-    if head["mechanisms"] == MECHANISMS:
+    head, sites = unpack_snapshot(snapshot)
+    if head.mechanisms == MECHANISMS:
         return snapshot
-    check_mechanism_version(head["mechanisms"])
-    return seal_snapshot(head | {"before": mechanism_version(head), "mechanisms": MECHANISMS, "adopt": True}, sites)
+    check_mechanism_version(head.mechanisms)
+    return seal_snapshot(head._replace(before=head.made_by, mechanisms=MECHANISMS), sites)
 
 
 class SavedState(NamedTuple):
-    """A snapshot that may be continued from."""
+    """The state from which a partition continues, and how it was made; without a snapshot an empty one."""
 
-    next_offset: int
-    audit_offset: int
-    """The offset up to which the state knows the audit partition."""
     policy: Policy
     """The policy in effect until the outstanding ledger entries are known."""
-    is_migrated: bool
-    """Whether another policy or mechanism version made the sites' states, so that this policy migrates them."""
-    sites: Mapping[str, Stages]
-    last: Mark | None
+    next_offset: int | None = None
+    """None if there is no snapshot."""
+    audit_offset: int = 0
+    """The offset up to which the state knows the audit partition."""
+    sites: Mapping[str, Stages] = {}
+    is_migrated: bool = False
+    """Whether another policy or mechanism version made the sites' states, so that the policy migrates them."""
+    last: Mark | None = None
     """The last message that the state includes."""
+    made_by: str | None = None
+    """The mechanism version that made the state."""
+    is_adopted: bool = False
+    """Whether another policy or mechanism version than the configured one made the state."""
 
 
 class Continuation:
@@ -152,22 +156,27 @@ class Continuation:
         """The sites of all policies."""
         return frozenset().union(*(policy.site for policy in self._documents.values()))
 
-    def read(self, snapshot: bytes, keys: Keys) -> SavedState:
-        """Return the state of a snapshot.
+    def read(self, snapshot: bytes | None, keys: Keys) -> SavedState:
+        """Return the state to continue from; an empty one if there is no snapshot.
 
         UsageError if the snapshot was made under another policy that was not accepted, another mechanism version or
         another key.
         """
+        if snapshot is None:
+            return SavedState(self.configured)
         head, _ = open_snapshot(snapshot)
-        if self._accept_policy and head["mechanisms"] in BEFORE:
+        made_by = head.made_by
+        if self._accept_policy and head.mechanisms in BEFORE:
             snapshot = adopted_from(snapshot)
             head, _ = open_snapshot(snapshot)
         refuse_differences(head, keys, self.configured, self._documents, accept_policy=self._accept_policy)
         _, sites = open_snapshot(snapshot, keys.vault)
-        policy = self._policy(head["policy"])
-        is_migrated = head["policy"] != policy.version or head.get("adopt", False)
-        last = None if head["last"] is None else (head["last"][0], head["last"][1])
-        return SavedState(head["next"], head["audit"], policy, is_migrated, sites, last)
+        policy = self._policy(head.policy)
+        return SavedState(
+            policy, head.next_offset, head.audit_offset, sites,
+            is_migrated=head.policy != policy.version or head.is_adopted, last=head.last, made_by=made_by,
+            is_adopted=made_by != MECHANISMS or head.policy != self.version,
+        )  # fmt: skip
 
     def due_policy(self, current: str, entries: Collection[str]) -> Policy | None:
         """Return the policy to switch to; None if the current one remains.

@@ -28,6 +28,7 @@ from stream.engine.cluster_state import OTHER_KEY, SILENT, ClusterState, Records
 from stream.engine.continuation import adopted_from
 from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.snapshot import (
+    SnapshotHead,
     Stages,
     chain_anew,
     chain_of,
@@ -138,8 +139,8 @@ def take_over(
     """
     head, sites = open_snapshot(adopted_from(ended_ledger.snapshot))
     policies = {policy.version: policy for policy in ended_ledger.policies}
-    if head["policy"] not in policies:
-        raise UsageError(f"policy: version {head['policy']}, of partition {partition}, must be an accepted one")
+    if head.policy not in policies:
+        raise UsageError(f"policy: version {head.policy}, of partition {partition}, must be an accepted one")
     by_site: dict[str, list[Entry]] = defaultdict(list)
     for entry in ended_ledger.entries:
         by_site[str(entry["site"])].append(entry)
@@ -149,11 +150,11 @@ def take_over(
         known, _ = chain_of(stages)
         beyond = [entry for entry in by_site[site] if entry["sequence"] >= known]
         if beyond:
-            stages, records = _charge_unreleased(site, stages, beyond, policies, policies[head["policy"]])
+            stages, records = _charge_unreleased(site, stages, beyond, policies, policies[head.policy])
             accounts += records
         continued[site] = ledger_and_account_only(stages)
         starts[site] = Start(ChainLink(*chain_of(stages)), known)
-    snapshot = first_snapshot(keys, head["policy"], continued, next_offset=next_offset, audit_offset=audit_offset)
+    snapshot = first_snapshot(keys, head.policy, continued, next_offset=next_offset, audit_offset=audit_offset)
     beginning = LedgerStart(keys.ledger, partition, starts).signed(keys.audit)
     count = sum(start.link.sequence - start.unreleased for start in starts.values())
     return PredecessorSpend(snapshot, beginning, in_order(accounts), count)
@@ -196,20 +197,21 @@ def successor(snapshot: bytes, keys: Keys) -> bytes:
     UsageError for the state of another mechanism version.
     """
     head, sites = open_snapshot(snapshot)
-    if head["mechanisms"] != MECHANISMS:
+    if head.mechanisms != MECHANISMS:
         msg = (
-            f"state: must be of mechanism version {MECHANISMS} before its ledger can end, got {head['mechanisms']}; "
+            f"state: must be of mechanism version {MECHANISMS} before its ledger can end, got {head.mechanisms}; "
             "run that version to end it, or this one with --accept-policy first"
         )
         raise UsageError(msg)
     continued = {site: chain_anew(ledger_and_account_only(stages)) for site, stages in sites.items()}
-    return first_snapshot(keys, head["policy"], continued)
+    return first_snapshot(keys, head.policy, continued)
 
 
 def first_snapshot(
     keys: Keys, policy: str, sites: Mapping[str, Stages], *, next_offset: int = 0, audit_offset: int = 0
 ) -> bytes:  # fmt: skip
     """Return the first snapshot of a new ledger; ``sites`` are the states of the former ledger under this policy."""
-    head = {"next": next_offset, "audit": audit_offset, "policy": policy, "mechanisms": MECHANISMS}
-    head |= {"key": fingerprint(keys), "last": None, "before": MECHANISMS, "adopt": True}
+    head = SnapshotHead(
+        next_offset, audit_offset, policy, MECHANISMS, fingerprint(keys), last=None, before=MECHANISMS
+    )  # fmt: skip
     return seal_snapshot(head, {site: seal_site(site, stages) for site, stages in sites.items()})

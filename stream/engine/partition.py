@@ -1,12 +1,45 @@
-"""The engine of one partition: processes the log's messages; restored from a snapshot.
+"""The engine of one partition: processes the log's messages in order, from a restored state.
 
-* ``process`` and ``process_in_steps`` process the log's messages in order.
-* ``snapshot`` returns one value with the state of every site and the next offset, so state and position always agree.
-* ``expect_replay`` accepts the audit entries that the log has beyond the snapshot. While such entries are outstanding,
-  the engine must produce them again byte for byte; otherwise it publishes nothing.
+``PartitionEngine`` implements ``stream.engine.ports.Engine``. Its parts are ``Continuation`` (from which state, and
+under which policy and mechanism version), ``SiteEngines`` (the state of all sites under one policy) and
+``ReplayVerifier`` (the audit entries that must be repeated). State and position are saved in one value, so they always
+agree.
 
-``PartitionEngine`` implements ``stream.engine.ports.Engine``. Its parts are ``SiteEngines`` (the state of all sites),
-``Continuation`` (the policies and versions under which it may continue) and ``ReplayVerifier`` (outstanding entries).
+
+States of an engine
+===================
+
+    state      meaning
+    LIVE       no published audit entry is outstanding
+    REPLAYING  audit entries beyond the state were published; they must be repeated before the configured policy begins
+
+    state      event                                              next       action
+    -          PartitionEngine()                                  LIVE       empty, under the configured policy
+    any        restore(None)                                      LIVE       empty, under the configured policy
+    any        restore(snapshot)                                  LIVE       that state, under the policy that made it
+    any        restore: other key, version or unaccepted policy   (same)     UsageError
+    any        expect_replay: no entries beyond the state         (same)     the due policy takes effect
+    any        expect_replay: entries beyond the state            REPLAYING  the due policy takes effect
+    any        expect_replay: of another mechanism version        REPLAYING  UsageError; the engine must not be used
+    LIVE       process                                            LIVE       the configured policy is in effect
+    REPLAYING  process: the entry equals its outstanding copy     REPLAYING  after the last one LIVE
+    REPLAYING  process: the entry differs                         REPLAYING  FinalityError; the step publishes nothing
+
+The due policy is that of the sites' next outstanding entries; if there are none, the configured one
+(``Continuation.due_policy``). It is looked up before each message.
+
+
+Steps of a message
+==================
+
+1. Switch to the due policy.
+2. Decode. A message of a later version ends the engine if its sender can be genuine; any other unreadable message is
+   rejected.
+3. Reject times that are too far ahead of the stamp (``bounded``).
+4. Reject messages of sites that belong to another partition or to no site of the policy.
+5. Run the site's pipeline, step by step. Compare each audit entry with its outstanding copy.
+6. With the last step, note the message as read.
+7. Return the records of the step: audit entries, then the records that they pay for, then rejections, in quarantine.
 """
 
 from __future__ import annotations
@@ -14,16 +47,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from stream.accounting.ledger import REPEATED
 from stream.encoding import LaterMessageError, Read, Sender, decode_message
 from stream.engine.continuation import PUT_BACK, Continuation
 from stream.engine.outputs import OutputRecord, ReplayVerifier, check_complete_chains, in_order, quarantined
-from stream.engine.site_engines import SiteEngines
-from stream.engine.snapshot import (
-    mechanism_version,
-    open_site,
-    open_snapshot,
-    seal_snapshot,
-)
+from stream.engine.site_engines import STAY_SUSPENDED, OverflowPolicy, SiteEngines
+from stream.engine.snapshot import SnapshotHead, open_snapshot, seal_snapshot
 from stream.keys import Keys, fingerprint
 from stream.pipeline import DEFAULTS, Options, Output
 from stream.policy.document import PolicyDocument
@@ -46,23 +75,6 @@ class Counters:
     windows: int = 0
 
 
-def _no_alarm(site: str) -> None:
-    del site
-
-
-@dataclass(frozen=True, slots=True)
-class OverflowPolicy:
-    """How sites that are suspended at ``max_devices`` are handled."""
-
-    alarm: Callable[[str], None] = _no_alarm
-    """Called with each site that is suspended, and again at a start with each that still is."""
-    resume: frozenset[str] = frozenset()
-    """Sites that are resumed at a start if they are suspended, without an alarm."""
-
-
-STAY_SHUT = OverflowPolicy()
-
-
 class PartitionEngine:
     """The engine of one partition."""
 
@@ -76,7 +88,7 @@ class PartitionEngine:
         accepted: Iterable[PolicyDocument] = (),
         versions: Collection[str] = (MECHANISMS,),
         owns: Callable[[str], bool] | None = None,
-        overflow: OverflowPolicy = STAY_SHUT,
+        overflow: OverflowPolicy = STAY_SUSPENDED,
     ) -> None:
         """``policy`` is the policy to use from now on; ``accepted`` are all accepted policies in order, if they are
         stored.
@@ -84,23 +96,16 @@ class PartitionEngine:
         ``versions`` are the mechanism versions that may have processed this partition. ``owns`` says whether a site
         belongs to this partition; messages of other sites are rejected.
         """
-        self.sites = SiteEngines(policy, keys, options, overflow.alarm)
+        self.sites = SiteEngines(policy, keys, options, overflow)
         self.counters = Counters()
-        self._overflow = overflow
         self._continuation = Continuation(policy, accepted, versions, accept_policy=accept_policy)
         self._owns = owns
         self._keys = keys
         self.vault = keys.vault
         """The data keys for encryption at rest; None if nothing is stored."""
-        self._guard = ReplayVerifier(keys.audit)
+        self._verifier = ReplayVerifier(keys.audit)
+        self._restored = self._continuation.read(None, keys)
         self._audit_offset = 0
-        self.mechanism_version: str | None = None
-        """The mechanism version that made the restored state; None if there was no state."""
-        self.unsaved = True
-        """Whether no state of this mechanism version is saved yet; a state must then be saved before any publication.
-
-        The entries beyond a saved state are therefore always those of the version that made the state."""
-        self._adopted = False
 
     @property
     def policy(self) -> Policy:
@@ -115,55 +120,52 @@ class PartitionEngine:
         UsageError if the snapshot was made under another policy that was not accepted, another mechanism version or
         another key.
         """
-        configured = self._continuation.configured
-        self.sites.load(configured, {}, same_policy=True)
-        self._guard, self._audit_offset, self._adopted = ReplayVerifier(self._keys.audit, advice=NO_STATE), 0, False
-        self.mechanism_version, self.unsaved = None, True
-        if snapshot is None:
-            return None
-        head, _ = open_snapshot(snapshot)
-        self.mechanism_version = mechanism_version(head)
-        self.unsaved = self.mechanism_version != MECHANISMS
-        self._adopted = self.unsaved or head["policy"] != self._continuation.version
         state = self._continuation.read(snapshot, self._keys)
         self.sites.load(state.policy, state.sites, same_policy=not state.is_migrated)
-        self._audit_offset = state.audit_offset
-        self._guard = ReplayVerifier(self._keys.audit, state.last)
-        for site in self.sites.suspended_sites():
-            if site in self._overflow.resume:
-                self.sites.resume(site)
-            else:
-                self._overflow.alarm(site)
+        self._restored, self._audit_offset = state, state.audit_offset
+        self._verifier = ReplayVerifier(self._keys.audit, state.last, NO_STATE if snapshot is None else REPEATED)
+        self.sites.resume_or_report_suspended()
         return state.next_offset
+
+    @property
+    def mechanism_version(self) -> str | None:
+        """The mechanism version that made the restored state; None if there was no state."""
+        return self._restored.made_by
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether no state of this mechanism version is saved yet; a state must then be saved before any publication.
+
+        The entries beyond a saved state are therefore always those of the version that made the state.
+        """
+        return self._restored.made_by != MECHANISMS
+
+    def adopted(self) -> bool:
+        """Return whether another policy or mechanism version made the restored state."""
+        return self._restored.is_adopted
 
     def snapshot(self, next_offset: int, audit_offset: int) -> bytes:
         """Return the one record of this partition: position and the state of all sites."""
         self._audit_offset = audit_offset
-        head = {
-            "next": next_offset, "audit": audit_offset, "policy": self.sites.version,
-            "mechanisms": MECHANISMS, "key": fingerprint(self._keys), "last": self._guard.mark(),
-        }  # fmt: skip
+        key, last = fingerprint(self._keys), self._verifier.mark()
+        head = SnapshotHead(next_offset, audit_offset, self.sites.version, MECHANISMS, key, last)
         return seal_snapshot(head, self.sites.sealed())
 
     def rehearse(self, snapshot: bytes) -> bytes:
         """Return a snapshot's state as the configured policy adopts it, encoded and read again; for a trial run."""
         position = self.restore(snapshot)
-        self._switch_policy(self._continuation.configured)
+        self.sites.switch_policy(self._continuation.configured)
         adopted = self.snapshot(position or 0, self._audit_offset)
         self.sites.load(self.policy, open_snapshot(adopted, self.vault)[1], same_policy=True)
         return adopted
 
-    def adopted(self) -> bool:
-        """Return whether another policy or mechanism version made the restored state."""
-        return self._adopted
-
     def last_read(self) -> int | None:
         """Return the offset of the last message that the state includes; None if that is not known."""
-        return self._guard.last_read()
+        return self._verifier.last_read()
 
     def recognises(self, key: bytes | None, value: bytes) -> bool:
         """Return whether this is the last message that the state includes; True if that is not known."""
-        return self._guard.recognises(key, value)
+        return self._verifier.recognises(key, value)
 
     def audit_offset(self) -> int:
         """Return the offset up to which the state knows the audit partition."""
@@ -190,27 +192,21 @@ class PartitionEngine:
         if complete:
             check_complete_chains(entries, chains)
         for value in entries:
-            self._guard.add(value, chains)
-        self._guard.keep_to(self._continuation.sites.union(chains))
-        if self._guard:
-            self._continuation.refuse_other_version(self.mechanism_version, self._guard.count())
+            self._verifier.add(value, chains)
+        self._verifier.keep_to(self._continuation.sites.union(chains))
+        if self._verifier:
+            self._continuation.refuse_other_version(self.mechanism_version, self._verifier.count())
         self._follow_policy()
 
     def has_unreplayed_entries(self) -> bool:
         """Whether some published entries have not been replayed yet."""
-        return bool(self._guard)
+        return bool(self._verifier)
 
     def _follow_policy(self) -> None:
         """Switch to the policy of the entries to be replayed next; UsageError if it is not known."""
-        due = self._continuation.due_policy(self.sites.version, self._guard.policies())
+        due = self._continuation.due_policy(self.sites.version, self._verifier.policies())
         if due is not None:
-            self._switch_policy(due)
-
-    def _switch_policy(self, policy: Policy) -> None:
-        """Let all sites continue under another policy."""
-        sealed = self.sites.sealed()
-        stages = {name: open_site(name, data, self.vault) for name, data in sealed.items()}
-        self.sites.load(policy, stages, same_policy=False)
+            self.sites.switch_policy(due)
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -247,7 +243,7 @@ class PartitionEngine:
             message = None
         for outputs, last in [([], True)] if message is None else self._steps(message):
             if last:
-                self._guard.read(offset, key, value)
+                self._verifier.read(offset, key, value)
             yield self._emit([*rejections, *outputs], value), last
             rejections = []
 
@@ -286,7 +282,7 @@ class PartitionEngine:
         for outputs, last in self.sites.steps(message):
             for output in outputs:
                 if isinstance(output, Published) and output.topic == AUDIT:
-                    self._guard.compare(message.site, output.value)
+                    self._verifier.compare(message.site, output.value)
             yield outputs, last
 
     def _emit(self, outputs: list[Output], value: bytes) -> list[OutputRecord]:

@@ -72,8 +72,9 @@ class Output(Protocol):
 class Engine(Protocol):
     """Processes the messages of one partition; has the state of all its sites."""
 
-    unsaved: bool
-    """Whether the restored state must be saved before any output that follows from it is published."""
+    @property
+    def unsaved(self) -> bool:
+        """Whether the restored state must be saved before any output that follows from it is published."""
 
     def restore(self, snapshot: bytes | None) -> int | None:
         """Replace the state by that of a snapshot; return the next offset, None if there is no snapshot."""

@@ -7,9 +7,10 @@ business of ``PartitionEngine``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from stream.accounting.account import AccountState
+from stream.accounting.account_state import AccountState
 from stream.encryption import Vault
 from stream.engine.snapshot import Stages, chain_of, open_site, seal_site
 from stream.errors import UsageError
@@ -22,6 +23,23 @@ from stream.release.validation import Policy
 from stream.sensing import watermark
 from stream.sensing.counter_feed import COUNTERS
 from stream.sensing.state import SensingState
+
+
+def _no_alarm(site: str) -> None:
+    del site
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowPolicy:
+    """How sites that are suspended at ``max_devices`` are handled."""
+
+    alarm: Callable[[str], None] = _no_alarm
+    """Called with each site that is suspended, and again at a start with each that still is."""
+    resume: frozenset[str] = frozenset()
+    """Sites that are resumed at a start if they are suspended, without an alarm."""
+
+
+STAY_SUSPENDED = OverflowPolicy()
 
 
 class SiteEngine:
@@ -105,15 +123,12 @@ class SiteEngine:
 class SiteEngines:
     """The engines of all sites of a partition, under one policy."""
 
-    def __init__(self, policy: Policy, keys: Keys, options: Options, alarm: Callable[[str], None]) -> None:
-        """Start without any state; ``alarm`` is called with each site that is suspended at ``max_devices``.
-
-        KeyFileError if the key file has no data key.
-        """
+    def __init__(self, policy: Policy, keys: Keys, options: Options, overflow: OverflowPolicy) -> None:
+        """Start without any state; KeyFileError if the key file has no data key."""
         self._keys = keys
         self._vault = keys.vault
         self._options = options
-        self._alarm = alarm
+        self._overflow = overflow
         self._set_policy(policy)
         self._engines: dict[str, SiteEngine] = {}
         self._absent: dict[str, bytes] = {}
@@ -138,6 +153,11 @@ class SiteEngines:
             else:
                 self._absent[name] = seal_site(name, {**stages, ABSENT: b""}, self._vault)
 
+    def switch_policy(self, policy: Policy) -> None:
+        """Let all sites continue under another policy."""
+        stages = {name: open_site(name, data, self._vault) for name, data in self.sealed().items()}
+        self.load(policy, stages, same_policy=False)
+
     def sealed(self) -> dict[str, bytes]:
         """Return each site's state in its compressed byte form."""
         return self._absent | {name: site.sealed() for name, site in self._engines.items()}
@@ -152,7 +172,7 @@ class SiteEngines:
         shut = site.is_suspended
         for outputs, last in site.steps(message):
             if site.is_suspended and not shut:
-                self._alarm(name)
+                self._overflow.alarm(name)
             yield outputs, last
 
     def _pipeline(self, name: str) -> Pipeline:
@@ -169,6 +189,14 @@ class SiteEngines:
     def suspended_sites(self) -> list[str]:
         """Return the sites suspended at ``max_devices``: they accept and release nothing until resumed."""
         return sorted(name for name, site in self._engines.items() if site.is_suspended)
+
+    def resume_or_report_suspended(self) -> None:
+        """Resume the suspended sites that the operator has named, and report the others."""
+        for name in self.suspended_sites():
+            if name in self._overflow.resume:
+                self.resume(name)
+            else:
+                self._overflow.alarm(name)
 
     def resume(self, name: str) -> None:
         """Resume a suspended site with the next window; UsageError if it is not suspended."""

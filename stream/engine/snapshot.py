@@ -12,13 +12,14 @@ Which states a partition may continue from is in ``continuation``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from stream.accounting.ledger import GENESIS
 from stream.domains import Part
 from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal
+from stream.engine.outputs import Mark
 from stream.errors import DataError, DestroyedKeyError
 from stream.pipeline import ABSENT, RADIOS
 from stream.policy.counts import LONGEST_W
@@ -137,24 +138,77 @@ def chain_anew(stages: Stages) -> Stages:
     return stages | {Part.RELEASE: join_parts(head, parts)}
 
 
-def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
-    """Return a snapshot of sealed sites; its head is readable without any key."""
-    return seal(Kind.SNAPSHOT, join_parts(head, dict(sorted(sites.items()))))
+# --- the partition ------------------------------------------------------------------------------------
 
 
-def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[dict[str, Any], dict[str, Stages]]:
-    """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
+class SnapshotHead(NamedTuple):
+    """The part of a snapshot that is readable without any key."""
 
-    Without a vault the encrypted parts of sites are left out. ``adopt`` in the head means that the mechanism version
-    has changed since. DataError if it is not a snapshot, KeyFileError as for ``open_site``.
-    """
+    next_offset: int
+    """The offset of the next observation to process."""
+    audit_offset: int
+    """The offset up to which the state contains the audit partition."""
+    policy: str
+    """The version of the policy under which the state was made."""
+    mechanisms: str
+    """The mechanism version that continues from the state."""
+    key: str
+    """The fingerprint of the key file."""
+    last: Mark | None
+    """The last message that the state includes; None if it is not known."""
+    before: str | None = None
+    """The mechanism version that made the state, if it was adopted by ``mechanisms`` or by another ledger since."""
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether windows that have begun are not continued from this state."""
+        return self.before is not None
+
+    @property
+    def made_by(self) -> str:
+        """The mechanism version that made the state."""
+        return self.mechanisms if self.before is None else self.before
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object of a snapshot."""
+        head = {
+            "next": self.next_offset, "audit": self.audit_offset, "policy": self.policy,
+            "mechanisms": self.mechanisms, "key": self.key, "last": self.last,
+        }  # fmt: skip
+        return head if self.before is None else head | {"before": self.before, "adopt": True}
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> SnapshotHead:
+        """Return the head of a JSON object; DataError if it lacks a field."""
+        try:
+            last = document["last"]
+            return cls(
+                int(document["next"]), int(document["audit"]), str(document["policy"]), str(document["mechanisms"]),
+                str(document["key"]), None if last is None else (int(last[0]), str(last[1])),
+                str(document["before"]) if document.get("adopt", False) else None,
+            )  # fmt: skip
+        except (KeyError, ValueError, TypeError, IndexError):
+            raise DataError("snapshot: must have the fields of its head") from None
+
+
+def seal_snapshot(head: SnapshotHead, sites: Mapping[str, bytes]) -> bytes:
+    """Return a snapshot of sealed sites."""
+    return seal(Kind.SNAPSHOT, join_parts(head.document(), dict(sorted(sites.items()))))
+
+
+def unpack_snapshot(snapshot: bytes) -> tuple[SnapshotHead, dict[str, bytes]]:
+    """Return a snapshot's head and its sealed sites; DataError if it is not a snapshot."""
     head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    return SnapshotHead.of_document(head), sites
+
+
+def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[SnapshotHead, dict[str, Stages]]:
+    """Return a snapshot's head and its sites; without a vault the encrypted parts of sites are left out.
+
+    DataError if it is not a snapshot, KeyFileError as for ``open_site``.
+    """
+    head, sites = unpack_snapshot(snapshot)
     return head, {site: open_site(site, data, vault) for site, data in sites.items()}
-
-
-def mechanism_version(head: Mapping[str, Any]) -> str:
-    """Return the mechanism version that made a snapshot's state, also if another one has adopted it."""
-    return str(head["before"] if head.get("adopt", False) else head["mechanisms"])
 
 
 def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:

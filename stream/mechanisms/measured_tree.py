@@ -28,7 +28,7 @@ from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
-from stream.mechanisms.filter.revision import smooth
+from stream.mechanisms.filter.smoothing import smooth
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import FilterItem
 from stream.mechanisms.noise import Ints

@@ -9,16 +9,18 @@ date that a time zone has skipped altogether is a day without an instant.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from stream.records import EPOCH, MINUTE, Micros, PrivacyDay
+from stream.records import DAY, EPOCH, MINUTE, Micros, PrivacyDay
 
 EARLY: Micros = 30 * MINUTE
 """A device that is present at a tick within this time after the day's start is a resident."""
 CHECKED_DATES = (0, (date(2101, 1, 1) - EPOCH.date()).days)
 """Range of dates, by number, whose start is checked before a policy is accepted: 1970 to 2100."""
+_EPOCH_DATE = EPOCH.date().toordinal()
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class PrivacyDays:
@@ -27,6 +29,7 @@ class PrivacyDays:
     def __init__(self, day_starts: str, timezone: str) -> None:
         """``day_starts`` is a local time ``HH:MM`` below 24:00, ``timezone`` an IANA name."""
         self._starts = time.fromisoformat(day_starts)
+        self._since_midnight = timedelta(hours=self._starts.hour, minutes=self._starts.minute) // _MICROSECOND
         self._zone = ZoneInfo(timezone)
         self._cached = PrivacyDay(0, 0, 0)
 
@@ -47,8 +50,10 @@ class PrivacyDays:
 
     def start(self, number: int) -> Micros:
         """Return the start of a day, given by its date in days since 1970-01-01."""
-        local = datetime.combine(EPOCH.date() + timedelta(days=number), self._starts, self._zone)  # fold 0
-        return (local.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+        local = datetime.combine(date.fromordinal(_EPOCH_DATE + number), self._starts, self._zone)  # fold 0
+        offset = local.utcoffset()
+        assert offset is not None  # noqa: S101
+        return number * DAY + self._since_midnight - offset // _MICROSECOND
 
 
 @lru_cache(maxsize=64)

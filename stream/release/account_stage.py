@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from stream.accounting.account import Account, AccountState
+from stream.accounting.account import Account
+from stream.accounting.account_state import AccountState
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, day_model
 from stream.accounting.costs import Readers, readers_of

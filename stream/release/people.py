@@ -129,7 +129,7 @@ class PeopleStream:
             laboratory=record["laboratory"],
         )
         levels = {name: _levels(bands, place) for place, name in enumerate(("levels", "levels_low", "levels_high"))}
-        update: dict[str, Any] = levels if any(levels.values()) else {}
+        update: dict[str, Levels | bool] = {**levels} if any(levels.values()) else {}
         if model.provisional is not None:
             update = update | {"provisional": True}
         return found.model_copy(update=update) if update else found

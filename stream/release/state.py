@@ -15,7 +15,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from stream.accounting.charge_history import ChargeHistory, Span
-from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
+from stream.accounting.ledger import LedgerState
+from stream.accounting.state_json import decode_history, decode_ledger, encode_history, encode_ledger
 from stream.encryption import join_parts, split_parts
 from stream.local_time import busiest_month, within_month
 from stream.mechanisms.changes.mechanism import DayChanges
@@ -252,7 +253,7 @@ def encode_release_state(state: ReleaseState, operators: Mapping[str, bytes]) ->
     head |= {"closed": state.closed}
     coverage = {day: str(least) for day, least in state.coverage.items()}
     carried = {name: owner.document() for name, owner in sorted(state.publication_keys.items())}
-    head |= {"asked": encode_queried_days(state.queried_days), "charged": state.charged.encoded()}
+    head |= {"asked": encode_queried_days(state.queried_days), "charged": encode_history(state.charged)}
     head |= {"coverage": coverage, "carried": carried, "waits": state.blocked_until}
     head |= {"paid": encode_paid(state.paid_days)} if state.paid_days.terms else {}
     head |= {"changes": sorted((name, *day) for name, day in state.change_days.items())} if state.change_days else {}
@@ -264,7 +265,7 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     head, parts = split_parts(data)
     coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
     ledger = decode_ledger(head["ledger"])
-    queried, charged = decode_queried_days(head["asked"]), ChargeHistory.decoded(head["charged"])
+    queried, charged = decode_queried_days(head["asked"]), decode_history(head["charged"])
     carried = {name: PublicationKey.of_document(document) for name, document in head["carried"].items()}
     places = (head["day"], queried, head["closed"], charged, head["through"], coverage)
     paid = decode_paid(head.get("paid", {}))

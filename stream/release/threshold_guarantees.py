@@ -167,7 +167,7 @@ class ThresholdPromise:
         return " ".join([*sentences, *free])
 
 
-def _figures(quiet: Quiet) -> dict[str, Any]:
+def _figures(quiet: Quiet) -> dict[str, int | float]:
     return {
         "devices": quiet.distance, "false_alarms_a_day": float(f"{quiet.false_alarms:.4g}"),
         "denied": float(f"{quiet.denied:.4g}"),

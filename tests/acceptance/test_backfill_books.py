@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.cli.account import in_order
+from connectors.operations.account import in_order
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from stream.accounting.costs import readers_of
 from stream.errors import UsageError

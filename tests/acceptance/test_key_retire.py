@@ -130,7 +130,7 @@ def test_nobody_is_in_the_new_state_which_any_reader_of_books_can_open(scenario:
     assert snapshot is not None
     head, sites = open_snapshot(snapshot)
     sense = json.loads(sites[SITE]["sense"])
-    assert (head["next"], sense["current"], sense["pending"], sense["rows"], sense["stays"]) == (0, [], [], [], [])
+    assert (head.next_offset, sense["current"], sense["pending"], sense["rows"], sense["stays"]) == (0, [], [], [], [])
     assert "attributes" not in sites[SITE]
     assert sense["tally"][2] > 0
 

@@ -369,12 +369,12 @@ async def test_a_password_is_exchanged_without_a_restart(
     for variable, value in secured.variables(name).items():
         monkeypatch.setenv(variable, value)
     async with reader_of(secured_kafka.bootstrap) as reader:
-        assert await partitions_of(reader._client, AUDIT) == [0]
+        assert await partitions_of(reader, AUDIT) == [0]
         await asyncio.to_thread(_exchange, secured_kafka, name, "another-password", tmp_path)
         secured.give(name, "another-password")
         for connection in list(reader._client._conns.values()):
             connection.close()
-        assert await partitions_of(reader._client, AUDIT) == [0]
+        assert await partitions_of(reader, AUDIT) == [0]
     secured.give(name, secured.users[name])
     with pytest.raises(ConnectionError, match="the broker does not take the user"):
         async with reader_of(secured_kafka.bootstrap):

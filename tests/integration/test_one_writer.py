@@ -333,8 +333,8 @@ async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
     ends = await end_offsets(kafka.bootstrap, OBSERVATIONS)
     gone: dict[int, tuple[int, int]] = {}
     for partition, snapshot in (await last_snapshots(kafka.bootstrap)).items():
-        if snapshot is not None and ends[partition] > open_snapshot(snapshot)[0]["next"]:
-            position = open_snapshot(snapshot)[0]["next"]
+        if snapshot is not None and ends[partition] > open_snapshot(snapshot)[0].next_offset:
+            position = open_snapshot(snapshot)[0].next_offset
             begin = position + int(share * (ends[partition] - position))
             gone[partition] = begin - position, begin
     async with administrator(kafka.bootstrap) as admin:

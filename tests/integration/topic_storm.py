@@ -104,7 +104,7 @@ class Operator:
             for number, snapshot in (await last_snapshots(self.kafka)).items()
             if snapshot
         }
-        return {number: (head["next"], ends[number] - head["next"]) for number, head in heads.items()}
+        return {number: (head.next_offset, ends[number] - head.next_offset) for number, head in heads.items()}
 
     async def create_topics(self) -> None:
         """Make the topics that are missing, as ``tacet topics create`` does."""

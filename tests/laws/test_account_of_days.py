@@ -18,7 +18,7 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from stream.accounting.account import AccountState
+from stream.accounting.account_state import AccountState
 from stream.policy.fields import decimal_string
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, CountCharge, DayTerms, Micros, PrivacyDay, WindowCharges

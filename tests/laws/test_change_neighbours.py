@@ -18,7 +18,6 @@ import pytest
 
 from stream.accounting.account import Account
 from stream.accounting.day_charges import REPLACED
-from stream.mechanisms.changes import filter as noise_filter
 from stream.mechanisms.changes.factor import factor_of
 from stream.mechanisms.changes.sensitivity import SEVERAL, squared_sensitivity
 from stream.records import LevelCounts, Micros, PrivacyDay
@@ -73,9 +72,8 @@ def scenario(day_starts: str, date: str) -> tuple[Scenario, list[Policy]]:
 
 @pytest.fixture
 def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
-    """Without the account and what the filter learns: they see charges and noisy values only, and take long."""
+    """Without the account, which is told of charges only."""
     monkeypatch.setattr(Account, "step", lambda _, state, item: (state, []))
-    monkeypatch.setattr(noise_filter, "learn", lambda _law, usual, _prior, _noisy: (usual, None))
     return Ear(monkeypatch)
 
 

@@ -56,13 +56,13 @@ def test_no_transcript_of_a_run_tells_more_than_its_price() -> None:
     assert worst > 0.97 * float(EPSILON), "the bound is reached: nothing less would be honest"
 
 
-def test_a_long_silence_tells_the_threshold_noise_and_no_more() -> None:
-    for windows in (12, 96, 288):
-        silent = [(-8,) * windows, (-7,) * windows]
-        p, q = (RunDistribution(EPSILON).transcript(margins, crosses=False) for margins in silent)
-        assert 0 < math.log(p / q) <= HALF + SLACK
-        crossed = [(*margins, margins[-1] - there) for there, margins in enumerate(silent)]
-        assert most_told(true_run, *crossed) <= float(EPSILON) + SLACK
+@pytest.mark.parametrize("windows", [12, 96, pytest.param(288, marks=pytest.mark.long)])
+def test_a_long_silence_tells_the_threshold_noise_and_no_more(windows: int) -> None:
+    silent = [(-8,) * windows, (-7,) * windows]
+    p, q = (RunDistribution(EPSILON).transcript(margins, crosses=False) for margins in silent)
+    assert 0 < math.log(p / q) <= HALF + SLACK
+    crossed = [(*margins, margins[-1] - there) for there, margins in enumerate(silent)]
+    assert most_told(true_run, *crossed) <= float(EPSILON) + SLACK
 
 
 def test_a_part_of_a_day_that_is_moved_costs_up_to_twice_as_much() -> None:

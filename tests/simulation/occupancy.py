@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.keys import key_files
 from connectors.storage.kafka import aiokafka_client, metadata
-from connectors.storage.kafka.aiokafka_client import BrokerHealth
+from connectors.storage.kafka.broker_health import BrokerHealth
 from connectors.storage.kafka.client import KafkaSink, partition_of
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended
 from connectors.storage.kafka.key_rotation import ClusterLedger, forget_past_key_days

@@ -287,7 +287,7 @@ class Operator:
         """Return the observations that no state includes."""
         states = await last_snapshots(self.bootstrap)
         there = self.mirror._cluster.topics[OBSERVATIONS][: occupancy.PARTITIONS]
-        begins = [0 if value is None else open_snapshot(value)[0]["next"] for _, value in sorted(states.items())]
+        begins = [0 if value is None else open_snapshot(value)[0].next_offset for _, value in sorted(states.items())]
         return [
             [record for record in partition.records() if record.committed and record.offset >= begin]
             for partition, begin in zip(there, begins, strict=False)

@@ -292,7 +292,7 @@ class WireRun(Run):
         entries: dict[str, int] = {}
         for partition in self.cluster.topics[SNAPSHOT] if self._upgrading else []:
             states = [each.value for each in partition.history() if each.committed and each.value]
-            made_by = [open_snapshot(state)[0]["mechanisms"] for state in states]
+            made_by = [open_snapshot(state)[0].mechanisms for state in states]
             if LATER in made_by:
                 before = made_by.index(LATER)
                 known = chains(states[before - 1]) if before else {}
@@ -307,15 +307,15 @@ class WireRun(Run):
         former = json.loads(self._keys[0].read_bytes())["ledger"]
         snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].history() if each.committed)
         states = [(open_snapshot(value)[0], value) for value in snapshots if value]
-        key = states[0][0]["key"]
-        last, state = [each for each in states if each[0]["key"] == key][-1]
-        first, _ = next(each for each in states if each[0]["key"] != key)
+        key = states[0][0].key
+        last, state = [each for each in states if each[0].key == key][-1]
+        first, _ = next(each for each in states if each[0].key != key)
         audit = (each.value for each in self.cluster.topics[AUDIT][number].history() if each.committed)
         entries = Counter(
             entry["site"] for value in audit if value and (entry := orjson.loads(value))["ledger"] == former
         )
         known = {site: count for site, (count, _) in chains(state).items()}
-        return occupancy.Succession(self._keys[-1], last["next"], known, entries, first["next"])
+        return occupancy.Succession(self._keys[-1], last.next_offset, known, entries, first.next_offset)
 
     def _misread(self) -> list[str]:
         """Return what readers have got that they should not, or not got that they should."""
@@ -448,7 +448,7 @@ class WireRun(Run):
             if topic == OBSERVATIONS:
                 states = [each.value for each in self.cluster.topics[SNAPSHOT][partition.number].records()
                           if each.committed and each.value]  # fmt: skip
-                end = open_snapshot(states[-1])[0]["next"] if states else 0
+                end = open_snapshot(states[-1])[0].next_offset if states else 0
             partition.delete_before(end - self.world.random.choice((0, 0, 1, 10)))
             self.world.log("cluster", f"{topic}-{partition.number} begins at {partition.start}")
         return nothing

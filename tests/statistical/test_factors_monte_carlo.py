@@ -185,7 +185,9 @@ def compare(cells: Cells, joint: Mapping[str, float], least: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("joint", "least"), [(ONE, 3), (TWO, 3 * 4), (THREE, 34)], ids=["one", "two", "three attributes"]
+    ("joint", "least"),
+    [(ONE, 3), (TWO, 3 * 4), pytest.param(THREE, 34, marks=pytest.mark.long)],
+    ids=["one", "two", "three attributes"],
 )
 def test_odds_after_what_each_audience_and_all_together_saw_are_the_streamed_ones(joint: Any, least: Any) -> None:
     cells = observe(policy_of(joint), by_pattern(joint), buildings=15 if len(joint) == 8 else 8, seed=1)
@@ -218,7 +220,7 @@ def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch: pytest.M
         return osdprr.released(key, site=site, zone=f"{zone}/{epsilon}", attribute=attribute, day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_stage, "released", own_coins)
-    wrong, _ = misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)
+    wrong, _ = misses(observe(policy_of(TWO), by_pattern(TWO), buildings=3, seed=1), TWO, ALPHA)
     assert wrong
     assert all(line.startswith("all ") for line in wrong)
 
@@ -228,4 +230,4 @@ def test_one_coin_for_all_attributes_would_be_seen(monkeypatch: pytest.MonkeyPat
         return osdprr.released(key, site=site, zone=zone, attribute="any", day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_stage, "released", one_coin)
-    assert misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)[0]
+    assert misses(observe(policy_of(TWO), by_pattern(TWO), buildings=3, seed=1), TWO, ALPHA)[0]

@@ -137,9 +137,8 @@ def gain(before: Floats, after: Floats) -> float:
     return float(np.prod(before / after) ** (1 / len(before)))
 
 
-@pytest.mark.parametrize(
-    "epsilon", [pytest.param(each, marks=pytest.mark.long) for each in EVERYWHERE if each != "1"] + ["1"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("epsilon", EVERYWHERE)
 def test_an_hour_later_every_place_is_better_known(epsilon: str) -> None:
     made = at_places(epsilon)
     assert len(made.covered) == 11

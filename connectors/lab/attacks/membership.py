@@ -603,13 +603,10 @@ def _attribute_scores(
             for audience in audiences:
                 topic = private_topic(audience, release.name)
                 records = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == topic]
-                scored[audience][side].append((float(sum(_withheld(each, attributed_days.zone) for each in records)),))
+                mine = [record for record in records if record["zone"] == attributed_days.zone]
+                scored[audience][side].append((float(sum(not record["released"] for record in mine)),))
         plan.done.one()
     return {name: Scores(WITHHELD, *(np.array(side) for side in sides)) for name, sides in scored.items()}
-
-
-def _withheld(record: dict[str, Any], zone: str) -> bool:
-    return bool(record["zone"] == zone and not record["released"])
 
 
 def _withheld_ratio(release: AttributeRelease, audience: str, attributed_days: Attributed) -> float:

@@ -62,7 +62,7 @@ def _rounded(people: Floats) -> list[list[float]]:
     return [[round(float(each), 4) for each in row] for row in people]
 
 
-def _success(success: Success) -> dict[str, Any]:
+def _success(success: Success) -> dict[str, float]:
     return {**success._asdict(), "share": success.share}
 
 

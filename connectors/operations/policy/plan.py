@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -37,14 +38,108 @@ from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.sites import Site
 from stream.records import DAY
 from stream.release.budgets import companions
-from stream.release.guarantees import CountPromise, attribute_promises, count_promises
+from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
 from stream.release.prices import PaidByDay
-from stream.release.threshold_guarantees import threshold_promises
+from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
 from stream.schemas import json_float
 
 
-def plan(policy: Policy, days: Windows | None = None, tick: Callable[[], None] = lambda: None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class PlannedCounts:
+    """The cost and the quality of a day of one count release at one site, for one audience."""
+
+    site: str
+    release: CountRelease
+    audience: str
+    promise: CountPromise
+    windows_per_day: int
+    releases_that_fit: int
+    """The windows of a day that the budgets pay."""
+    cost: Mapping[str, Epsilon]
+    """Of a window, of the day, and in each privacy unit."""
+    levels: ByLevelQuality
+    """Empty if no window was tried."""
+    left_out: ByLevelQuality
+    """Of zones that the release omits, as if all levels had equal shares of its price."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return the machine-readable form."""
+        release, audience = self.release, self.audience
+        return {
+            "site": self.site, "release": release.name, "audience": audience, "mechanism": release.mechanism,
+            "epsilon": decimal_string(release.epsilon[audience]), "windows_per_day": self.windows_per_day,
+            "daily_budget": _decimal(release.daily_budget.get(audience)), "refresh_days": release.refresh_days,
+            "w_budget": _decimal(release.w_budget.get(audience)), "releases_that_fit": self.releases_that_fit,
+            "unit": release.unit, "cost": _decimals(self.cost),
+            "tight": {
+                unit: {"epsilon": round(epsilon, 6), "delta": float(self.promise.delta)}
+                for unit, epsilon in self.promise.tight.items()
+            },
+            **_errors(next(iter(self.levels.values()), None)),
+            "levels": {level: _level_figures(quality) for level, quality in self.levels.items()},
+            "left_out": {level: _level_figures(quality) for level, quality in self.left_out.items()},
+        }  # fmt: skip
+
+
+def _level_figures(quality: Quality) -> dict[str, Any]:
+    median = {"median_error": round(quality.median, 4), "worse_than_median": quality.worse_than_median}
+    return _errors(quality) | median
+
+
+def _errors(quality: Quality | None) -> dict[str, Any]:
+    return {
+        "expected_mean_absolute_error": None if quality is None else round(quality.error, 4),
+        "expected_mean_count": None if quality is None else round(quality.mean, 4),
+        "worse_than_zero": quality is not None and quality.worse_than_zero,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAttribute:
+    """The cost of one attribute of a site's days, for one audience."""
+
+    promise: AttributePromise
+    zones: int
+    """How many zones it is released for."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return the machine-readable form."""
+        each = self.promise
+        return {
+            "site": each.site, "release": each.release, "attribute": each.attribute, "audience": each.reader,
+            "epsilon": decimal_string(each.epsilon), "zones": self.zones, "factor": each.factor,
+            "exact": json_float(each.exact), "with_counts": json_float(each.with_counts),
+            "habit": {str(days): json_float(factor) for days, factor in each.habit.items()},
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The expected cost and quality of a day under a policy."""
+
+    policy_version: str
+    counts: list[PlannedCounts]
+    coalitions: list[CountPromise]
+    """The cost of each count release for all audiences together."""
+    attributes: list[PlannedAttribute]
+    thresholds: list[ThresholdPromise]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the machine-readable form."""
+        return {
+            "policy_version": self.policy_version,
+            "counts": [each.figures() for each in self.counts],
+            "coalitions": [
+                {"site": p.site, "release": p.release, "reader": p.reader, "cost": _decimals(p.units)}
+                for p in self.coalitions
+            ],
+            "attributes": [each.figures() for each in self.attributes],
+            "thresholds": [each.figures() for each in self.thresholds],
+        }
+
+
+def plan(policy: Policy, days: Windows | None = None, tick: Callable[[], None] = lambda: None) -> Plan:
     """Return, per site, release and audience: epsilons, costs per unit, releases that fit, expected error.
 
     Args:
@@ -54,29 +149,20 @@ def plan(policy: Policy, days: Windows | None = None, tick: Callable[[], None] =
     """
     tried = simulated_windows(policy) if days is None else days
     promises = {(p.site, p.release, p.reader): p for p in count_promises(policy)}
-    counts = [
-        _count_row(policy, site, release, audience, promises[site, release.name, audience], tried, tick)
-        for site, release, audience in _planned(policy)
-    ]
-    coalitions = [
-        {"site": p.site, "release": p.release, "reader": EVERYBODY, "cost": _decimals(p.units)}
-        for key, p in promises.items()
-        if key[2] == EVERYBODY
-    ]
-    attributes = [
-        {
-            "site": a.site, "release": a.release, "attribute": a.attribute, "audience": a.reader,
-            "epsilon": decimal_string(a.epsilon), "zones": _covered(policy, a.site, a.release),
-            "factor": a.factor, "exact": json_float(a.exact), "with_counts": json_float(a.with_counts),
-            "habit": {str(days): json_float(factor) for days, factor in a.habit.items()},
-        }
-        for a in attribute_promises(policy)
-        if a.reader != EVERYBODY
-    ]  # fmt: skip
-    return {
-        "policy_version": policy.version, "counts": counts, "coalitions": coalitions, "attributes": attributes,
-        "thresholds": [promise.figures() for promise in threshold_promises(policy)],
-    }  # fmt: skip
+    return Plan(
+        policy.version,
+        counts=[
+            _planned_counts(policy, site, release, audience, promises[site, release.name, audience], tried, tick)
+            for site, release, audience in _planned(policy)
+        ],
+        coalitions=[promise for promise in promises.values() if promise.reader == EVERYBODY],
+        attributes=[
+            PlannedAttribute(promise, _covered(policy, promise.site, promise.release))
+            for promise in attribute_promises(policy)
+            if promise.reader != EVERYBODY
+        ],
+        thresholds=threshold_promises(policy),
+    )
 
 
 def windows_to_try(policy: Policy, days: Windows) -> int:
@@ -95,49 +181,23 @@ def _planned(policy: Policy) -> Iterator[tuple[str, CountRelease, str]]:
                 yield from ((site, release, audience) for audience in audiences_of(release))
 
 
-def _count_row(
+def _planned_counts(
     policy: Policy, site: str, release: CountRelease, audience: str, promise: CountPromise, days: Windows,
     tick: Callable[[], None],
-) -> dict[str, Any]:  # fmt: skip
+) -> PlannedCounts:  # fmt: skip
     epsilon = release.epsilon[audience]
     windows = DAY // policy.site[site].tick
     fit = windows if release.by_day else releases_that_fit(release, audience, windows, policy.privacy.w)
     levels = expected_quality(policy, site, release, epsilon, days, tick)
-    zones = expected_quality(policy, site, _with_zones(release), epsilon, days, tick) if _hides_zones(release) else {}
+    all_levels = (
+        expected_quality(policy, site, _with_zones(release), epsilon, days, tick) if _hides_zones(release) else {}
+    )
     cost = _cost_of_day(promise, epsilon) if release.by_day else _cost_of_windows(policy, site, release, audience, fit)
-    return {
-        "site": site,
-        "release": release.name,
-        "audience": audience,
-        "mechanism": release.mechanism,
-        "epsilon": decimal_string(epsilon),
-        "windows_per_day": windows,
-        "daily_budget": _decimal(release.daily_budget.get(audience)),
-        "refresh_days": release.refresh_days,
-        "w_budget": _decimal(release.w_budget.get(audience)),
-        "releases_that_fit": fit,
-        "unit": release.unit,
-        "cost": _decimals({**promise.units, **cost}),
-        "tight": {unit: {"epsilon": round(e, 6), "delta": float(promise.delta)} for unit, e in promise.tight.items()},
-        **next((_figures(expected) for expected in levels.values()), _figures(None)),
-        "levels": {level: _figures(expected) | _beside(expected) for level, expected in levels.items()},
-        "left_out": {
-            level: _figures(expected) | _beside(expected) for level, expected in zones.items() if level == "zone"
-        },
-    }
-
-
-def _figures(expected: Quality | None) -> dict[str, Any]:
-    """Return the expected figures at one level; nothing if no window was tried."""
-    return {
-        "expected_mean_absolute_error": None if expected is None else round(expected.error, 4),
-        "expected_mean_count": None if expected is None else round(expected.mean, 4),
-        "worse_than_zero": expected is not None and expected.worse_than_zero,
-    }
-
-
-def _beside(expected: Quality) -> dict[str, Any]:
-    return {"median_error": round(expected.median, 4), "worse_than_median": expected.worse_than_median}
+    return PlannedCounts(
+        site, release, audience, promise,
+        windows_per_day=windows, releases_that_fit=fit, cost={**promise.units, **cost}, levels=levels,
+        left_out={level: quality for level, quality in all_levels.items() if level == "zone"},
+    )  # fmt: skip
 
 
 def _hides_zones(release: CountRelease) -> bool:
@@ -210,9 +270,48 @@ TRIED = tuple(Fraction(digits) * Fraction(10) ** power for power in (-3, -2, -1,
 """The tried epsilons, ascending: all numbers of two digits from 0.01 to 99."""
 
 
-def targets(
-    policy: Policy, days: Windows, target: Fraction, tick: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The least epsilon with which a release reaches the wanted error at one level of a site."""
+
+    site: str
+    release: CountRelease
+    level: str
+    epsilon: Fraction | None = None
+    """None if no tried epsilon reaches the error, and so the other figures."""
+    epsilon_a_day: Fraction | None = None
+    """What a device's day costs at this epsilon."""
+    quality: Quality | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """Return the machine-readable form."""
+        return {
+            "site": self.site, "release": self.release.name, "level": self.level, "unit": self.release.unit,
+            "reached": self.epsilon is not None,
+            "epsilon": _decimal(self.epsilon), "epsilon_a_day": _decimal(self.epsilon_a_day),
+            "mean_absolute_error": None if self.quality is None else round(self.quality.error, 4),
+            "mean_count": None if self.quality is None else round(self.quality.mean, 4),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The epsilons with which the releases of a policy reach an error."""
+
+    policy_version: str
+    target_error: Fraction
+    """As a share of the mean count."""
+    targets: list[Target]
+
+    def figures(self) -> dict[str, Any]:
+        """Return the machine-readable form."""
+        return {
+            "policy_version": self.policy_version, "target_error": float(self.target_error),
+            "targets": [each.figures() for each in self.targets],
+        }  # fmt: skip
+
+
+def targets(policy: Policy, days: Windows, target: Fraction, tick: Callable[[], None] = lambda: None) -> Targets:
     """Return, per site, release and level, the least epsilon whose mean error is at most ``target`` of the mean
     count.
 
@@ -222,13 +321,14 @@ def targets(
         target: a fraction of the mean count, above 0.
         tick: called after each tried epsilon.
     """
-    return [
-        row
+    found = [
+        each
         for site in policy.site
         for release in policy.release
         if isinstance(release, CountRelease) and policy.zones_of(release, site)
-        for row in _rows(policy, site, release, _tried(policy, site, release, days, tick), target)
+        for each in _targets(policy, site, release, _tried(policy, site, release, days, tick), target)
     ]
+    return Targets(policy.version, target, found)
 
 
 Errors = Callable[[Fraction], ByLevelQuality]
@@ -277,36 +377,23 @@ def _at(policy: Policy, site: str, release: CountRelease, epsilon: Fraction, day
         return {}
 
 
-def _rows(
+def _targets(
     policy: Policy, site: str, release: CountRelease, errors: Errors, target: Fraction
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Target]:  # fmt: skip
     tried = TRIED[: bisect_left(TRIED, True, key=partial(_asks_too_little, policy, site, release))]
     for level in release.levels_up:
         found = bisect_left(tried, True, key=partial(_reached, errors, level, target))
         epsilon = tried[found] if found < len(tried) else None
-        row = {"site": site, "release": release.name, "level": level, "unit": release.unit}
-        yield (
-            row | {"reached": epsilon is not None} | _target_figures(policy.site[site], release, epsilon, errors, level)
-        )
+        if epsilon is None:
+            yield Target(site, release, level)
+        else:
+            a_day = _of_device_day(policy.site[site], release, epsilon)
+            yield Target(site, release, level, epsilon, a_day, errors(epsilon)[level])
 
 
 def _reached(errors: Errors, level: str, target: Fraction, epsilon: Fraction) -> bool:
     found = errors(epsilon).get(level)
     return found is not None and found.error <= float(target) * found.mean
-
-
-def _target_figures(
-    site: Site, release: CountRelease, epsilon: Fraction | None, errors: Errors, level: str
-) -> dict[str, Any]:
-    if epsilon is None:
-        return {"epsilon": None, "epsilon_a_day": None, "mean_absolute_error": None, "mean_count": None}
-    expected = errors(epsilon)[level]
-    return {
-        "epsilon": decimal_string(epsilon),
-        "epsilon_a_day": decimal_string(_of_device_day(site, release, epsilon)),
-        "mean_absolute_error": round(expected.error, 4),
-        "mean_count": round(expected.mean, 4),
-    }
 
 
 def _of_device_day(site: Site, release: CountRelease, epsilon: Fraction) -> Fraction:

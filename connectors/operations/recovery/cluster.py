@@ -285,13 +285,13 @@ async def _read_partition(
         name,
         snapshot,
         beyond,
-        versions=(str(head["mechanisms"]),),
-        lost_entries=shortened or (bool(head["audit"]) and not entries),
+        versions=(head.mechanisms,),
+        lost_entries=shortened or (head.audit_offset > 0 and not entries),
         lost_observations=lost,
     )
     pending = [
-        *of_ended(name, str(head["key"]), given.control),
-        *await of_next(servers, partition, head["next"], end, given.policies),
+        *of_ended(name, head.key, given.control),
+        *await of_next(servers, partition, head.next_offset, end, given.policies),
     ]
     return state, pending
 
@@ -319,7 +319,7 @@ def of_ended(partition: str, key: str, control: ClusterState) -> Iterator[Obstac
 
 async def _loss(servers: str, partition: int, snapshot: bytes, end: int, given: _Given) -> str | None:
     """Return which observations are missing between a partition's state and the log; None if none are."""
-    name, position = f"partition {partition}", open_snapshot(snapshot)[0]["next"]
+    name, position = f"partition {partition}", open_snapshot(snapshot)[0].next_offset
     begin = (await begin_offsets(servers, OBSERVATIONS))[partition]
     if position < begin:
         return (
@@ -342,13 +342,13 @@ async def _loss(servers: str, partition: int, snapshot: bytes, end: int, given: 
 async def _same_log(servers: str, partition: int, snapshot: bytes, keys: FileKeys | None) -> bool:
     """Return whether the log contains the message that the state read last; True if that is unknown."""
     head, _ = open_snapshot(snapshot)
-    last = head.get("last")
-    if keys is None or last is None or head["key"] != fingerprint(keys):
+    last = head.last
+    if keys is None or last is None or head.key != fingerprint(keys):
         return True
     if last[0] < (await begin_offsets(servers, OBSERVATIONS))[partition]:
         return True
     message = await read_one(servers, OBSERVATIONS, partition, last[0])
-    return message is not None and ReplayVerifier(keys.audit, (last[0], last[1])).recognises(*message)
+    return message is not None and ReplayVerifier(keys.audit, last).recognises(*message)
 
 
 async def price_of_loss(

@@ -218,7 +218,7 @@ def of_version(state: StoredState, advice: Advice) -> Iterator[Obstacle]:
     """Yield an obstacle for a state of another mechanism version, from which this version may not continue."""
     if state.snapshot is None:
         return
-    version = open_snapshot(state.snapshot)[0]["mechanisms"]
+    version = open_snapshot(state.snapshot)[0].mechanisms
     made = f"{state.name}: its state was made by mechanism version {version}, this is version {MECHANISMS}"
     if not is_known(version):
         known = " and ".join((*BEFORE, MECHANISMS))

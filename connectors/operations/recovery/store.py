@@ -29,7 +29,7 @@ from connectors.storage.embedded.reader import (
 from connectors.storage.embedded.rollback_mark import DamagedMarkError, mark_path, read_marks, read_versions
 from connectors.storage.embedded.sqlite_file import StoreError
 from stream.accounting.audit import ChainLink
-from stream.engine.snapshot import encode_sensing_status, mechanism_version, open_snapshot, sensing_status
+from stream.engine.snapshot import encode_sensing_status, open_snapshot, sensing_status
 from stream.errors import AuditError, KeyFileError, UsageError
 from stream.keys import key_day_of
 from stream.policy.document import PolicyDocument
@@ -113,7 +113,7 @@ class EmbeddedStorage:
 
     def key_in_use(self) -> str | None:
         """Return the fingerprint of the key that made the state."""
-        return None if self._snapshot is None else str(open_snapshot(self._snapshot)[0]["key"])
+        return None if self._snapshot is None else open_snapshot(self._snapshot)[0].key
 
     def retired_ledgers(self) -> Collection[str]:
         """Return nothing: the file of a retired key has no keys, and the next ledger is in another store."""
@@ -146,7 +146,7 @@ class EmbeddedStorage:
         return (self._state(),)
 
     def _state(self) -> StoredState:
-        made_by = None if self._snapshot is None else mechanism_version(open_snapshot(self._snapshot)[0])
+        made_by = None if self._snapshot is None else open_snapshot(self._snapshot)[0].made_by
         published_by = None
         if self._key_file is not None and self._marks is not None:
             published_by = read_versions(self._key_file).get(read_identity(self._folder))
@@ -155,7 +155,7 @@ class EmbeddedStorage:
 
     def current_policy(self) -> str | None:
         """Return the policy of the state."""
-        return None if self._snapshot is None else str(open_snapshot(self._snapshot)[0]["policy"])
+        return None if self._snapshot is None else open_snapshot(self._snapshot)[0].policy
 
     def stored_policies(self) -> Collection[str]:
         """Return the versions of the policies under which the store has released."""

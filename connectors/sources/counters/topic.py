@@ -21,7 +21,6 @@ from connectors.runtime.clock import wall_clock
 from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.receiver import EVERY, DropReport
 from connectors.sources.recordings.rows import WHOLE, CellRules
-from connectors.storage.kafka.aiokafka_client import client_of
 from connectors.storage.kafka.client import NotAllowedError, not_authorized, partition_of, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import counted_of
@@ -142,9 +141,8 @@ class CountsTopic:
         """Open the topic at the first row that may be in time."""
         self._open = AsyncExitStack()
         self._reader = await self._open.enter_async_context(reader_of(self._bootstrap))
-        client = client_of(self._reader)
         try:
-            numbers = await partitions_of(client, self._topic)
+            numbers = await partitions_of(self._reader, self._topic)
         except UsageError as error:
             raise UsageError(f"--topic: {error}") from None
         places = [TopicPartition(self._topic, number) for number in numbers]

@@ -14,7 +14,8 @@ from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
 from connectors.storage.embedded.rollback_mark import MarkFile, one_run
 from connectors.storage.embedded.store import SqliteStore
 from connectors.storage.site_metadata import site_metadata, write_sites
-from stream.engine.partition import OverflowPolicy, PartitionEngine
+from stream.engine.partition import PartitionEngine
+from stream.engine.site_engines import OverflowPolicy
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options
 from stream.policy.document import audiences_of

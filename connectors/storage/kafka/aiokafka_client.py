@@ -1,23 +1,23 @@
-"""aiokafka's client, changed so that a process waits only once for a broker that hangs.
+"""aiokafka's client, changed so that a process waits only once for a broker that hangs; all that uses its internals.
 
-A broker hangs if its connections stay open and it answers nothing. All clients of this process share what one of them
-finds out (``BROKER_HEALTH``): every open connection to that broker is cut, and until it answers again the clients treat
-it like a broker that refuses connections.
-
-A request without an answer is no proof. A healthy leader delays an answer until its followers have the record. So when
-a request waits for long, the client probes the broker over a connection of its own. How long a request may wait before
-the probe, and how long the probe may take, both follow from the session timeout.
-
-Only time in which the waiting event loop itself runs counts (``within``). A process that is paused or lacks CPU has not
-read its brokers' answers and must not blame them.
+A request without an answer does not prove that a broker hangs (``broker_health``). A healthy leader delays an answer
+until its followers have the record. So when a request waits for long, the client probes the broker over a connection of
+its own. How long a request may wait before the probe, and how long the probe may take, both follow from the session
+timeout.
 
 Each connection is made with the options that ``connection`` reads at that time, not with those of the client's
 constructor: so an exchanged password or certificate takes effect without a restart.
 
+The rest of the project uses ``answering``, ``prepare_worker``, ``ended_tasks``, ``topic_partitions``,
+``partition_counts``, ``fetched_offsets`` and ``BROKER_HEALTH``. It calls nothing else but the public methods of
+consumers, producers and administrators.
+
 Internals of aiokafka 0.14.0 (pinned exactly) that are overridden or used, and why:
 
-- ``_client`` (``client_of``): consumers and administrators give no public access to their client, which alone knows a
-  topic's partitions without a subscription.
+- ``_client`` (``_client_of``): consumers and administrators give no public access to their client.
+- ``client.add_topic``, ``force_metadata_update``, ``fetch_all_metadata`` and ``cluster`` (``topic_partitions``,
+  ``partition_counts``): the public methods give a topic's partitions only after a subscription, and do not say whether
+  a topic is absent or closed to this user.
 - ``client.__class__`` (``answering``): aiokafka creates its client itself and accepts no other, so a client that has
   not started is turned into an ``AnsweringClient``.
 - ``AIOKafkaConsumer._fetch_max_wait_ms`` (``prepare_worker``): Faust fixes 1500 ms; seeks and requests for offsets wait
@@ -49,11 +49,9 @@ import asyncio
 import functools
 import logging
 import random
-import threading
-import weakref
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
@@ -64,93 +62,17 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.record.memory_records import MemoryRecords
 
+from connectors.storage.kafka.broker_health import Address, BrokerHealth, within
 from connectors.storage.kafka.connection import Access, AccessRefusedError
-from connectors.storage.kafka.timeouts import FETCH_WAIT_MS, SESSION_PARTS
-from stream.settings import SESSION_TIMEOUT
+from connectors.storage.kafka.timeouts import FETCH_WAIT_MS
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-Address = tuple[str, int]
-"""Host and port."""
 NO_LEADER = -1
 """The number by which metadata say that a partition has no leader."""
-TURNS = 10
-"""Each wait is divided into so many turns; a pause of the process uses up one turn, however long it lasts."""
-
-
-class Loop(Protocol):
-    """The event loop of a connection."""
-
-    def call_soon_threadsafe(self, callback: object, /) -> object:
-        """Schedule a callback in the loop's own thread."""
-
-
-class Connection(Protocol):
-    """An open connection to a broker."""
-
-    address: Address
-    loop: Loop
-
-    def abort(self) -> None:
-        """Cut the connection; callers that wait for an answer fail at once."""
-
-
-class BrokerHealth:
-    """What this process knows of its brokers: which of them hang, and how long each is waited for. Thread-safe."""
-
-    def __init__(self, session_timeout: float = SESSION_TIMEOUT) -> None:
-        """Set the session timeout: the seconds after which a silent worker loses its partitions."""
-        self.set_session_timeout(session_timeout)
-        self._lock = threading.Lock()
-        self._hanging: set[Address] = set()
-        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
-
-    def set_session_timeout(self, session_timeout: float) -> None:
-        """Derive how long a broker is waited for from a session timeout, in seconds."""
-        self.silence = session_timeout / SESSION_PARTS
-        """Seconds for which a request may wait before the broker is probed."""
-        self.answer_timeout = session_timeout / SESSION_PARTS
-        """Seconds within which the broker must answer a probe."""
-
-    def hangs(self, address: Address) -> bool:
-        """Return whether this broker was found to hang and has not answered since."""
-        return address in self._hanging
-
-    def record_open(self, connection: Connection) -> None:
-        """Record a connection, and that its broker answers."""
-        with self._lock:
-            self._hanging.discard(connection.address)
-            self._open.add(connection)
-
-    def record_refusal(self, address: Address) -> None:
-        """Record that a broker refuses connections: it is down, so callers fail fast."""
-        with self._lock:
-            self._hanging.discard(address)
-
-    def record_hanging(self, address: Address) -> None:
-        """Record that a broker does not answer, and cut every connection to it so that no caller waits any longer."""
-        with self._lock:
-            known = address in self._hanging
-            self._hanging.add(address)
-            waiting = [connection for connection in self._open if connection.address == address]
-        if not known:
-            log.warning("a broker at %s:%d hangs; it is waited for no more until it answers", *address)
-        for connection in waiting:
-            with suppress(RuntimeError):  # its loop has ended, and with it everything that waited there
-                connection.loop.call_soon_threadsafe(connection.abort)
-
-
 BROKER_HEALTH = BrokerHealth()
 """That of this process."""
-
-
-async def within(seconds: float, answer: asyncio.Future[T]) -> bool:
-    """Return whether an answer arrives within so many seconds in which this loop runs."""
-    for _ in range(TURNS):
-        if (await asyncio.wait({answer}, timeout=seconds / TURNS))[0]:
-            return True
-    return False
 
 
 async def answered(answer: asyncio.Future[T]) -> T:
@@ -345,7 +267,7 @@ async def _probe_once(connection: AnsweringConnection) -> None:
     connection.close()
 
 
-def client_of(owner: Any) -> Any:
+def _client_of(owner: Any) -> Any:
     """Return the client of an aiokafka consumer, producer or administrator."""
     return owner.client if isinstance(owner, AIOKafkaProducer) else owner._client  # noqa: SLF001
 
@@ -355,7 +277,7 @@ def answering(owner: Any) -> None:
 
     The owner must not have been started. The client uses the credentials of the settings.
     """
-    client_of(owner).__class__ = AnsweringClient
+    _client_of(owner).__class__ = AnsweringClient
 
 
 def prepare_worker(consumer: Any) -> None:
@@ -374,6 +296,24 @@ def ended_tasks(consumer: Any) -> list[str]:
     return [name for name, task in own.items() if task is not None and task.done()]
 
 
+async def topic_partitions(owner: Any, topic: str) -> set[int] | None:
+    """Return the numbers of a topic's partitions, none if it does not exist; None if this user may not see it."""
+    client = _client_of(owner)
+    client.add_topic(topic)
+    await client.force_metadata_update()
+    if client.cluster.partitions_for_topic(topic) is None:  # that answer may belong to an earlier request
+        await client.force_metadata_update()
+    if topic in client.cluster.unauthorized_topics:
+        return None
+    return set(client.cluster.partitions_for_topic(topic) or ())
+
+
+async def partition_counts(owner: Any) -> dict[str, int]:
+    """Return the number of partitions of every topic that this user may see."""
+    cluster = await _client_of(owner).fetch_all_metadata()
+    return {name: len(cluster.partitions_for_topic(name) or ()) for name in cluster.topics()}
+
+
 async def fetched_offsets(owner: Any, at: TopicPartition, offset: int, most_bytes: int) -> tuple[list[int], int]:
     """Fetch once from an offset on; return the offsets of the records, and the offset after them.
 
@@ -383,7 +323,7 @@ async def fetched_offsets(owner: Any, at: TopicPartition, offset: int, most_byte
     Raises:
         KafkaError: the partition has no leader at the moment, or the leader refuses.
     """
-    client = client_of(owner)
+    client = _client_of(owner)
     node = client.cluster.leader_for_partition(at)
     if node is None or node == NO_LEADER:
         await client.force_metadata_update()

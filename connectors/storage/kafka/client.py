@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
 from connectors.runtime.retries import log_error_kinds_only
-from connectors.storage.kafka.aiokafka_client import answering
+from connectors.storage.kafka.aiokafka_client import answering, topic_partitions
 from connectors.storage.kafka.connection import Access
 from connectors.storage.kafka.timeouts import (
     BROKER_PATIENCE,
@@ -104,7 +104,7 @@ class KafkaSink:
         """Connect; UsageError if the topic does not exist."""
         self._producer = producer_of(self._bootstrap)
         await connect(self._producer, self._bootstrap)
-        self._partitions = len(await partitions_of(self._producer.client, self._topic))
+        self._partitions = len(await partitions_of(self._producer, self._topic))
 
     async def append(self, message: Message) -> None:
         """Write one message durably."""
@@ -152,29 +152,29 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         await close(reader)
 
 
-async def partitions_of(client: Any, topic: str) -> list[int]:
-    """Return the numbers of a topic's partitions.
+async def partitions_of(owner: Any, topic: str) -> list[int]:
+    """Return the numbers of a topic's partitions; ``owner`` is a consumer, a producer or an administrator.
 
     Raises:
         AbsentTopicError: it does not exist.
         NotAllowedError: this user may not see it.
     """
-    await check_visible(client, topic)
-    known = client.cluster.partitions_for_topic(topic)
+    known = await check_visible(owner, topic)
     if not known:
         msg = f"topic {topic}: does not exist; create it with 'tacet topics create'"
         raise AbsentTopicError(msg)
     return sorted(known)
 
 
-async def check_visible(client: Any, topic: str) -> None:
-    """Raise NotAllowedError for a topic that this user may not see: a reader would wait for its records in vain."""
-    client.add_topic(topic)
-    await client.force_metadata_update()
-    if client.cluster.partitions_for_topic(topic) is None:  # that answer may belong to an earlier request
-        await client.force_metadata_update()
-    if topic in client.cluster.unauthorized_topics:
+async def check_visible(owner: Any, topic: str) -> set[int]:
+    """Return the numbers of a topic's partitions, none if it does not exist.
+
+    NotAllowedError if this user may not see it: a reader would wait for its records in vain.
+    """
+    known = await topic_partitions(owner, topic)
+    if known is None:
         raise not_authorized(topic)
+    return known
 
 
 def not_authorized(topic: str) -> NotAllowedError:

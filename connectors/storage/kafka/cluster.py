@@ -281,7 +281,7 @@ async def _check_usable_state(
     made_by, audit, known = versions[0], 0, {}
     if snapshot is not None:
         head, _ = open_snapshot(snapshot)
-        made_by, audit, known = head["mechanisms"], head["audit"], chains(snapshot)
+        made_by, audit, known = head.mechanisms, head.audit_offset, chains(snapshot)
     check_mechanism_version(made_by)
     entries, _ = await read_range(bootstrap, AUDIT, partition, audit, committed=False)
     beyond = entries_beyond(entries, known, sites)
@@ -299,6 +299,6 @@ async def _state(bootstrap: str, partition: int) -> bytes | None:
 async def _refuse_others_state(bootstrap: str, partition: int, key: str) -> None:
     """Raise UsageError if a snapshot was made with another key; a new control topic must not hide that."""
     snapshot = await _state(bootstrap, partition)
-    if snapshot is not None and open_snapshot(snapshot)[0]["key"] != key:
+    if snapshot is not None and open_snapshot(snapshot)[0].key != key:
         msg = f"key: must be the one the state of partition {partition} was made with; the control topic is new"
         raise UsageError(msg)

@@ -80,7 +80,7 @@ def oldest_key_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: File
     for snapshot in snapshots:
         head, sites = open_snapshot(snapshot, keys.vault)
         ours = sites.keys() & policy.site.keys()
-        if ours and (head["policy"] != policy.version or head.get("adopt", False)):  # not begun yet
+        if ours and (head.policy != policy.version or head.is_adopted):  # not begun yet
             return None
         for site in ours:
             pipeline = Pipeline(policy, site, keys)
@@ -201,10 +201,10 @@ async def _take_over(bootstrap: str, partition: int, control: ClusterState, keys
 async def _has_begun(bootstrap: str, partition: int, snapshot: bytes, keys: key_files.FileKeys) -> bool:
     """Return whether this state belongs to the new ledger, with no later entry under an old key."""
     head, _ = open_snapshot(snapshot)
-    if head["key"] != fingerprint(keys):
+    if head.key != fingerprint(keys):
         return False
     try:
-        unread, _ = await read_range(bootstrap, OBSERVATIONS, partition, head["next"])
+        unread, _ = await read_range(bootstrap, OBSERVATIONS, partition, head.next_offset)
         for value in unread:
             decode_message(value, keys.vault)
     except KeyFileError:

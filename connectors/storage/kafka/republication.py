@@ -52,8 +52,7 @@ async def put_back(servers: str, records: Iterable[OutputRecord]) -> None:
     try:
         await connect(producer, servers)
         counts: Mapping[str, int] = {
-            topic: len(await partitions_of(producer.client, topic))
-            for topic in sorted({each.topic for each in records})
+            topic: len(await partitions_of(producer, topic)) for topic in sorted({each.topic for each in records})
         }
         for each in records:
             await producer.send_and_wait(

@@ -20,7 +20,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from connectors.storage.kafka.aiokafka_client import client_of, fetched_offsets
+from connectors.storage.kafka import aiokafka_client
+from connectors.storage.kafka.aiokafka_client import fetched_offsets
 from connectors.storage.kafka.client import (
     MAX_MESSAGE,
     check_visible,
@@ -63,7 +64,7 @@ async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT
 async def last_snapshots(bootstrap: str, *, topic: str = SNAPSHOT) -> dict[int, bytes | None]:
     """Return the newest snapshot of every partition."""
     async with reader_of(bootstrap) as reader:
-        partitions = await partitions_of(client_of(reader), topic)
+        partitions = await partitions_of(reader, topic)
     return {partition: await last_snapshot(bootstrap, partition, topic=topic) for partition in partitions}
 
 
@@ -128,7 +129,7 @@ async def count_missing(bootstrap: str, topic: str, partition: int, start: int, 
 
     async def read(reader: Any) -> int:
         at = TopicPartition(topic, partition)
-        await check_visible(client_of(reader), topic)
+        await check_visible(reader, topic)
         found, position = 0, start
         while position < end:
             offsets, after = await fetched_offsets(reader, at, position, MAX_MESSAGE)
@@ -202,7 +203,7 @@ async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[b
 
 
 async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
-    await check_visible(client_of(reader), at.topic)
+    await check_visible(reader, at.topic)
     begin = (await reader.beginning_offsets([at]))[at]
     end = (await reader.end_offsets([at]))[at]
     return int(begin), int(end)
@@ -243,21 +244,20 @@ async def topic_names(bootstrap: str) -> list[str]:
 async def partition_counts(bootstrap: str) -> dict[str, int]:
     """Return the number of partitions of every topic this client may see."""
     async with reader_of(bootstrap) as reader:
-        cluster = await client_of(reader).fetch_all_metadata()  # the public way gives names only
-        return {name: len(cluster.partitions_for_topic(name) or ()) for name in cluster.topics()}
+        return await aiokafka_client.partition_counts(reader)
 
 
 async def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return, per partition of a topic, the offset after its last record, whether or not it was committed."""
     async with reader_of(bootstrap, committed=False) as reader:
-        places = [TopicPartition(topic, number) for number in await partitions_of(client_of(reader), topic)]
+        places = [TopicPartition(topic, number) for number in await partitions_of(reader, topic)]
         return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}
 
 
 async def begin_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return, per partition of a topic, the offset of its first retained record."""
     async with reader_of(bootstrap) as reader:
-        places = [TopicPartition(topic, number) for number in await partitions_of(client_of(reader), topic)]
+        places = [TopicPartition(topic, number) for number in await partitions_of(reader, topic)]
         return {at.partition: begin for at, begin in (await reader.beginning_offsets(places)).items()}
 
 
@@ -320,8 +320,8 @@ class TopicTail:
 
         ``begin`` gives an offset by topic and partition. Nothing before it is read, even if it is retained.
         """
-        client = client_of(self._reader)
-        places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
+        reader = self._reader
+        places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(reader, topic)]
         begins, ends = await self._reader.beginning_offsets(places), await self._reader.end_offsets(places)
         positions = {at: await self._reader.position(at) for at in self._reader.assignment()}
         for at in places:

@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from connectors.runtime.offload import offload
-from connectors.storage.kafka.aiokafka_client import ended_tasks, prepare_worker, within
+from connectors.storage.kafka.aiokafka_client import ended_tasks, prepare_worker
 from connectors.storage.kafka.broker_errors import broker_error
+from connectors.storage.kafka.broker_health import within
 from connectors.storage.kafka.client import with_retry
 from connectors.storage.kafka.cluster import GROUP
 from connectors.storage.kafka.timeouts import CHECKPOINT_TIMEOUT, LEAVE_TIMEOUT

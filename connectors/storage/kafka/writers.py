@@ -196,7 +196,7 @@ class KafkaWriterFactory:
         try:
             await connect(probe, self._bootstrap)
             for topic in (self._topics.snapshot, self._topics.audit):
-                await partitions_of(probe.client, topic)
+                await partitions_of(probe, topic)
         except ConnectionError:
             log.warning("no broker answers yet")
             raise

@@ -4,13 +4,8 @@ All of it is post-processing of noisy values; there is no true count among it.
 
 **By hour.** The windows of an hour are buffered for another hour, and then revised together. The state contains the
 noisy values of the windows and the filters' rounded posterior before the first one. The posteriors in between are
-recomputed when the hour is due, so a snapshot does not contain them.
-
-**Rounded posteriors** have half the size, and serve only to restart a filter at that point. Cells below a
-ten-thousandth of a zone's largest are 0, and the others keep eleven binary digits. The effect on revised values is
-negligible, but a run that starts from a rounded posterior is a different run. So a posterior is rounded when it
-enters the state, not only when it is written. The state does not contain what the filter has learnt: this is the same
-before and after, except for one window of a day.
+recomputed when the hour is due, so a snapshot does not contain them. What the filter has learnt is the same before and
+after, except for one window of a day.
 
 **By day.** For each part of the zones the filter returns revised values of a past day, one part with each of the first
 windows of the next day (``learning``). With the last part the day's values begin to be published, six windows at
@@ -24,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import takewhile
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,69 +28,18 @@ from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, Values, WeekSlot
 from stream.mechanisms.filter.learning import FARTHEST, PARTS
 from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
-from stream.mechanisms.filter.model import Cells
-from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.posterior import Posterior
+from stream.mechanisms.filter.state import (
+    FilterState,
+    decode_rounded,
+    encode_rounded,
+    restarted_state,
+    rounded,
+    rounded_size,
+)
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.mechanisms.filter.support import Posterior, trimmed
 from stream.mechanisms.noise import Ints
 from stream.records import HOUR, Micros
-
-# Rounded posteriors.
-
-_LEAST = 1e-4
-_HALF, _PLACE = "<f2", "<i4"
-
-
-def rounded(state: FilterState) -> Posterior | None:
-    """Return a state's posterior, rounded; None before the first tick."""
-    if not state.started:
-        return None
-    posterior = state.posterior
-    spans = (slice(start, start + width) for start, width in zip(posterior.start, posterior.width, strict=True))
-    return trimmed(posterior.low, [_rounded(posterior.values[:, span]) for span in spans])
-
-
-def _rounded(cells: Cells) -> Cells:
-    share = cells / cells.max()
-    return np.asarray(np.where(share < _LEAST, np.float32(0), share).astype(_HALF).astype(np.float32))
-
-
-def restarted_state(posterior: Posterior | None, now: FilterState, initial: FilterState) -> FilterState:
-    """Return a state with a stored posterior and with what the filter has learnt by now."""
-    if posterior is None:
-        return FilterState(False, initial.posterior, now.learnt)
-    return FilterState(True, posterior, now.learnt)
-
-
-def encode_rounded(posterior: Posterior | None) -> bytes:
-    """Return the stable byte form of a rounded posterior."""
-    if posterior is None:
-        return b""
-    places = np.concatenate((posterior.low, posterior.width)).astype(_PLACE).tobytes()
-    return places + posterior.values[:, :-1].astype(_HALF).tobytes()
-
-
-def decode_rounded(filtered: RegimeFilter, data: bytes) -> Posterior | None:
-    """Return the posterior of a byte form; DataError where it is not one of this filter."""
-    if not data:
-        return None
-    zones, rows = len(filtered.capacities), len(filtered.initial().posterior.values)
-    begin = 8 * zones
-    if len(data) < begin:
-        raise DataError("remembered filter state: length does not fit the configuration")
-    low, width = np.frombuffer(data[:begin], _PLACE).astype(np.int64).reshape(2, zones)
-    filtered.grids.refuse_windows(low, width)
-    if len(data) != begin + 2 * rows * int(width.sum()):
-        raise DataError("remembered filter state: length does not fit the configuration")
-    values = np.zeros((rows, int(width.sum()) + 1), np.float32)
-    values[:, :-1] = np.frombuffer(data, _HALF, -1, begin).reshape(rows, -1)
-    return Posterior(low, width, np.arange(zones), values)
-
-
-def remembered_size(filtered: RegimeFilter) -> int:
-    """Return the largest size of a rounded posterior in bytes, uncompressed."""
-    cells = sum(prod(filtered.shape(capacity, len(zones))) for capacity, zones in filtered.families)
-    return 8 * len(filtered.capacities) + 2 * cells
 
 
 class Block(NamedTuple):
@@ -177,7 +120,7 @@ class Revision:
         """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
         zones = sum(len(each.capacities) for each in self._filters)
         windows = 2 * HOUR // tick
-        return windows * (4 * zones + _A_WINDOW) + sum(remembered_size(each) for each in self._filters)
+        return windows * (4 * zones + _A_WINDOW) + sum(rounded_size(each.form) for each in self._filters)
 
     @property
     def _filters(self) -> list[RegimeFilter]:
@@ -233,7 +176,7 @@ class Revision:
                 Window(end, Fraction(coverage), FilterItem(values, WeekSlot(*slot)))
                 for (end, coverage, *slot), values in zip(rows, noisy.reshape(len(rows), -1), strict=True)
             )
-            start = [decode_rounded(each, parts[str(place)]) for place, each in enumerate(self._filters)]
+            start = [decode_rounded(each.form, parts[str(place)]) for place, each in enumerate(self._filters)]
         except (KeyError, TypeError, ValueError):
             raise DataError("revision state: must list windows, their noisy values and the state before them") from None
         return StoredWindow(tuple(start), windows)

@@ -12,27 +12,13 @@ window waits, and the bytes are the same.
 
 Noisy values are released, so learning costs nothing, and each audience's filter learns from that audience's values.
 A denied window has none and is left out. When a filter restarts, all of this restarts too.
-
-**What is learnt of a day** (``learn``). The noisy values of a day, and of some windows before it, go through the core
-of the filter (without calendar) forward and backward. The result is the probability of each count at each window, for
-the calendar and for revised values; and, for each pair of regimes, the expected number of changes from one to the
-other, given everything (one step of expectation maximisation):
-
-    ξ_t(k, k')  in proportion to  A(k, k') Σ_z a_{t-1}(z, k) M_t(z, k'),  adding up to 1
-    N           grows by Σ_t ξ_t, times the share of the windows that are the day's
-
-with a the filter's P, and M_t = the likelihood of the values from t on, for counts and regimes, moved back to the
-counts' previous positions. It starts from a uniform distribution, some windows before the day, and needs no state: only
-the noisy values. The grid of counts ends at the largest noisy value of these windows, plus a standard deviation of the
-noise: released values determine its size, never counts.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -41,139 +27,12 @@ import numpy as np
 from stream.domains import Magic
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, WeekSlot
-from stream.mechanisms.exact import Floats, ordered_sum
 from stream.mechanisms.filter import calendar as filter_calendar
-from stream.mechanisms.filter.calendar import Calendar
-from stream.mechanisms.filter.model import (
-    LEAST_CELL,
-    REGIMES,
-    Cells,
-    handed_back,
-    kernels,
-    likelihood,
-    none_counted,
-    onward_kernels,
-    pairs,
-    rates,
-    stationary,
-    switched,
-)
 from stream.mechanisms.filter.residuals import MOST_WEIGHT, Residuals, no_residuals
-from stream.mechanisms.filter.revision import median_and_band, moved_back
-from stream.mechanisms.filter.state import FilterState, Learnt, arrays_of, pack
+from stream.mechanisms.filter.smoothing import Learning, grids_of, learn, lessons, median_and_band
+from stream.mechanisms.filter.state import FilterState, Learnt, arrays_of, copied, pack
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
-from stream.mechanisms.filter.updates import spread
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.noise_parameters import NoiseParameter
-
-# Learning from one day.
-
-
-ROOM = 64 << 20
-"""Largest memory for the filtered windows of the zones that are processed together, in bytes."""
-_NEGLIGIBLE = 1e-9
-
-
-class Lesson(NamedTuple):
-    """Zones that are learnt together, all on one grid of counts."""
-
-    zones: Ints
-    """Their positions among the zones of the call."""
-    grid: int
-    """The largest count of the grid."""
-
-
-class Learning(NamedTuple):
-    """What was learnt about some zones from a day."""
-
-    history: list[Floats]
-    """Weight of each count at each of the day's windows, not normalised: shape [grid + 1, zones] each."""
-    counted: Floats
-    """The increase of N, shape [76, zones]."""
-
-
-def lessons(noisy: Ints, capacities: Ints, noise: NoiseParameter, *, room: int = ROOM) -> Iterator[Lesson]:
-    """Yield the zones in groups that are learnt together: with one grid, and few enough.
-
-    Args:
-        noisy: of the windows, shape [windows, zones].
-        capacities: each zone's largest count.
-        noise: of the noisy values.
-        room: largest memory for a group's filtered windows, in bytes (a single zone may take more).
-    """
-    grids = grids_of(noisy, capacities, noise)
-    for grid in np.unique(grids):
-        zones = np.flatnonzero(grids == grid)
-        few = max(1, room // (len(noisy) * REGIMES * (int(grid) + 1) * np.dtype(np.float32).itemsize))
-        for start in range(0, len(zones), few):
-            yield Lesson(zones[start : start + few], int(grid))
-
-
-def grids_of(noisy: Ints, capacities: Ints, noise: NoiseParameter) -> Ints:
-    """Return the largest count of each zone's grid; arguments as for ``lessons``."""
-    reach = noisy.max(axis=0) + np.int64(np.ceil(noise.deviation))
-    return np.minimum(np.array([_rung(int(each)) for each in reach], np.int64), capacities)
-
-
-def _rung(reach: int) -> int:
-    """Return the smallest of 16, 24, 32, 48, 64, 96, … that is not below ``reach``: few grids, so zones share them."""
-    rung = 1 << max(4, (reach - 1).bit_length())
-    return rung * 3 // 4 if rung > 16 and reach <= rung * 3 // 4 else rung
-
-
-def learn(noise: NoiseParameter, grid: int, noisy: Ints, counted: Cells, day: int) -> Learning:
-    """Learn from the last windows, which are the day's, given all windows.
-
-    Args:
-        noise: of the noisy values.
-        grid: the largest count of the grid.
-        noisy: of all windows, in order, shape [windows, zones].
-        counted: N of these zones so far, shape [76, zones].
-        day: number of windows that are the day's, from 1 to all.
-    """
-    rate = rates(counted)
-    ahead = _forward(noise, grid, noisy, rate)
-    behind, history = np.ones_like(ahead[-1]), list[Floats]()
-    changes = none_counted(noisy.shape[1]).astype(np.float64)
-    for tick in range(len(noisy) - 1, -1, -1):
-        if tick >= len(noisy) - day:
-            history.append(ordered_sum(ahead[tick] * behind).astype(np.float64))
-        if tick:
-            moved = moved_back(behind * likelihood(noise, grid, noisy[tick]))
-            changes += _changes(ahead[tick - 1], moved, rate)
-            behind = handed_back(moved, rate)
-            behind /= behind.max(axis=(0, 1))
-    return Learning(history[::-1], changes * (day / len(noisy)))
-
-
-def _forward(noise: NoiseParameter, grid: int, noisy: Ints, rate: Cells) -> list[Cells]:
-    """Return P at each window, from a uniform start: shape [16, grid + 1, zones] each."""
-    even = (stationary() / (grid + 1))[:, None, None]
-    p, ticks = np.broadcast_to(even, (REGIMES, grid + 1, noisy.shape[1])).astype(np.float32), list[Cells]()
-    for seen in noisy:
-        p = (_moved(switched(p, rate)) if ticks else p) * likelihood(noise, grid, seen)
-        p /= ordered_sum(ordered_sum(p))
-        np.copyto(p, 0, where=p < _NEGLIGIBLE / (grid + 1))
-        ticks.append(p)
-    return ticks
-
-
-def _moved(q: Cells) -> Cells:
-    """Return P after the counts have moved, over a whole grid; shape [16, grid + 1, zones]."""
-    grid = q.shape[1] - 1
-    kernel = onward_kernels(grid)
-    x = np.maximum(q * kernels(grid).norm[:, :, None].astype(np.float32), LEAST_CELL)
-    return spread(x[:, :, None], kernel.factors, kernel.reach)[:, :, 0]
-
-
-def _changes(before: Cells, moved: Cells, rate: Cells) -> Floats:
-    """Return ξ of one window, shape [76, zones]."""
-    origins, ends = np.array(pairs()).T
-    found = ordered_sum((before[origins] * moved[ends]).swapaxes(0, 1))
-    found *= rate
-    expected = found.astype(np.float64)
-    return np.asarray(expected / ordered_sum(expected))
-
 
 PARTS = 48
 """Number of parts of the zones that are learnt one after another."""
@@ -290,12 +149,12 @@ class NightlyFilter:
         every = np.array([item.noisy for item in log])
         zones = self._zones_of_part(every, state.part)
         median, half_width = np.zeros((2, len(slots), len(zones)), np.int64)
-        coming = tuple(_copied(each) for each in state.coming) if len(zones) else state.coming
+        coming = tuple(copied(each) for each in state.coming) if len(zones) else state.coming
         noisy = every[:, zones]
-        for few, grid in lessons(noisy, self._capacities[zones], self.filter.noise):
-            before = self._learnt_for(state.filter.learnt, zones[few])
+        for few, grid in lessons(noisy, self.filter.grids.capacities[zones], self.filter.noise):
+            before = self.filter.form.learnt_of(state.filter.learnt, zones[few])
             known = learn(self.filter.noise, grid, noisy[:, few], before.counted, len(slots))
-            self._put(coming, zones[few], _taught(before, slots, known))
+            self.filter.form.put_learnt(coming, zones[few], _taught(before, slots, known))
             for place, weights in enumerate(known.history):
                 median[place, few], half_width[place, few] = median_and_band(weights)
         return LearnedPart(
@@ -304,51 +163,10 @@ class NightlyFilter:
 
     def _zones_of_part(self, noisy: Ints, part: int) -> Ints:
         """Return the zones of a part; with fewer zones than parts some parts are empty."""
-        grids = grids_of(noisy, self._capacities, self.filter.noise)
+        grids = grids_of(noisy, self.filter.grids.capacities, self.filter.noise)
         order = np.argsort(grids, kind="stable")
         costs = grids[order] + _EACH
         return np.asarray(order[(np.cumsum(costs) - costs) * PARTS // costs.sum() == part])
-
-    @cached_property
-    def _capacities(self) -> Ints:
-        return np.array(self.filter.capacities)
-
-    @cached_property
-    def _places(self) -> list[tuple[int, int]]:
-        """For each zone: its family, and its position in that."""
-        found = {
-            int(zone): (family, place)
-            for family, (_, zones) in enumerate(self.filter.families)
-            for place, zone in enumerate(zones)
-        }
-        return [found[zone] for zone in range(len(found))]
-
-    def _learnt_for(self, learnt: Sequence[Learnt], zones: Ints) -> Learnt:
-        """Return what was learnt about some zones of any capacity, side by side.
-
-        The number of bins is the next power of two, so that a zone's sums do not depend on the other zones.
-        """
-        places = [self._places[zone] for zone in zones]
-        counted = np.stack([learnt[family].counted[:, place] for family, place in places], axis=-1)
-        calendars = [(calendar, place) for family, place in places if (calendar := learnt[family].calendar)]
-        if not calendars:
-            return Learnt(counted, None)
-        bins = 1 << max(calendar.history.shape[2] - 1 for calendar, _ in calendars).bit_length()
-        history = np.zeros((*calendars[0][0].history.shape[:2], bins, len(zones)), np.float32)
-        for column, (calendar, place) in enumerate(calendars):
-            history[:, :, : calendar.history.shape[2], column] = calendar.history[..., place]
-        sums = np.stack([calendar.sums[..., place] for calendar, place in calendars], axis=-1)
-        return Learnt(counted, Calendar(history, sums))
-
-    def _put(self, coming: Sequence[Learnt], zones: Ints, taught: Learnt) -> None:
-        """Write what has been learnt about some zones to their positions."""
-        for column, (family, place) in enumerate(self._places[zone] for zone in zones):
-            counted, calendar = coming[family]
-            counted[:, place] = taught.counted[:, column]
-            if calendar is not None and taught.calendar is not None:
-                bins = calendar.history.shape[2]
-                calendar.history[..., place] = taught.calendar.history[:, :, :bins, column]
-                calendar.sums[..., place] = taught.calendar.sums[..., column]
 
     def encode(self, state: NightlyState) -> bytes:
         """Return the byte form: head, filter state, residuals, the log's slots and noisy values, pending results."""
@@ -423,11 +241,6 @@ def _taught(before: Learnt, slots: Sequence[WeekSlot], known: Learning) -> Learn
     if before.calendar is None:
         return Learnt(counted, None)
     return Learnt(counted, filter_calendar.learnt(before.calendar, slots, known.history))
-
-
-def _copied(learnt: Learnt) -> Learnt:
-    calendar = learnt.calendar
-    return Learnt(learnt.counted.copy(), calendar and Calendar(calendar.history.copy(), calendar.sums.copy()))
 
 
 def _in_use(state: NightlyState) -> NightlyState:

@@ -41,21 +41,11 @@ from stream.mechanisms.filter.model import (
     none_counted,
     rates,
     stationary,
-    switched,
 )
+from stream.mechanisms.filter.posterior import TAKE, Posterior, joined
 from stream.mechanisms.filter.state import FilterState, StateForm
-from stream.mechanisms.filter.support import (
-    TAKE,
-    Chunk,
-    Grids,
-    Posterior,
-    Windows,
-    chunks,
-    joined,
-    stored_posterior,
-    windows,
-)
-from stream.mechanisms.filter.updates import lean, mix, move, observe, running_sum
+from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks, stored_posterior, windows
+from stream.mechanisms.filter.updates import lean, mix, move, observe, running_sum, switched
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 

@@ -1,4 +1,4 @@
-"""The elementary updates of a posterior: copies mix, counts move, weights are applied.
+"""The elementary updates of a posterior: copies mix, regimes change, counts move, weights are applied.
 
 Each function does one thing to the cells of some zones side by side, with regimes first: shape [16, copies, counts,
 zones] unless it says otherwise. None knows windows, states or the calendar. Sums are taken in a fixed order, so that
@@ -7,11 +7,24 @@ bytes do not depend on the machine; zeros after a window do not change a sum ove
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stream.mechanisms.exact import Real, ordered_sum
-from stream.mechanisms.filter.model import Cells
+from stream.mechanisms.filter.model import (
+    EVEN_SHARE,
+    LEAST_CELL,
+    REGIMES,
+    Cells,
+    arrivals,
+    back_kernels,
+    departures,
+    kernels,
+    onward_kernels,
+    pairs,
+)
 
 CROSS = 0.001
 
@@ -121,3 +134,76 @@ def observe(p: Cells, seen: Cells) -> Cells:
 def marginal(p: Cells) -> Cells:
     """Return the weight of each count of P in the form of ``RegimeFilter.dense``, shape [C+1, zones]."""
     return ordered_sum(ordered_sum(p).swapaxes(0, 1))
+
+
+def moved(q: Cells) -> Cells:
+    """Return P after the counts have moved, over a whole grid; shape [16, grid + 1, zones]."""
+    grid = q.shape[1] - 1
+    kernel = onward_kernels(grid)
+    x = np.maximum(q * kernels(grid).norm[:, :, None].astype(np.float32), LEAST_CELL)
+    return spread(x[:, :, None], kernel.factors, kernel.reach)[:, :, 0]
+
+
+def moved_back(g: Cells) -> Cells:
+    """Return a tick's weights moved to the counts one tick earlier, regimes unchanged; arguments as for ``before``."""
+    capacity = g.shape[1] - 1
+    kernel = back_kernels(capacity)
+    raised = np.maximum(g, LEAST_CELL)[:, :, None]
+    norm = kernels(capacity).norm[:, :, None].astype(np.float32)
+    return np.asarray(spread(raised, kernel.factors, kernel.reach)[:, :, 0] * norm)
+
+
+# Changes of regimes.
+
+
+def switched(p: Cells, rate: Cells) -> Cells:
+    """Return Q(k', ·, zone) = Σ_k P(k, ·, zone) A(k, k').
+
+    Args:
+        p: by regime, any other axes, and zone.
+        rate: shape [76, zones].
+    """
+    return _mixed(p, rate, arrivals())
+
+
+def handed_back(weights: Cells, rate: Cells) -> Cells:
+    """Return Σ_k' A(k, k') weights(k', ·, zone): weights of regimes after a change, moved to those before it."""
+    return _mixed(weights, rate, departures())
+
+
+_Others = tuple[tuple[tuple[int, int], ...], ...]
+"""For each regime: other regimes, each with the index of the pair in ``pairs``."""
+_FEW = 2048
+"""Up to this number of cells per regime, the time depends on the number of operations, not on their size."""
+
+
+def _mixed(p: Cells, rate: Cells, others: _Others) -> Cells:
+    """Return, for each regime, a share of all of them plus the shares of its own others, in their order."""
+    even = ordered_sum(p)
+    even *= EVEN_SHARE
+    if even.size < _FEW:
+        return _mixed_at_once(p, rate, others, even)
+    mixed, share = np.empty_like(p), np.empty_like(even)
+    for total, own in zip(mixed, others, strict=True):
+        before = even
+        for other, place in own:
+            before = np.add(before, np.multiply(p[other], rate[place], out=share), out=total)
+    return mixed
+
+
+def _mixed_at_once(p: Cells, rate: Cells, others: _Others, even: Cells) -> Cells:
+    """Return the same bytes: all regimes' first others are added, then all second ones; missing ones are 0."""
+    mixed = np.broadcast_to(even, p.shape).copy()
+    rate_or_none = np.concatenate([rate, np.zeros_like(rate[:1])])
+    for other, place in _by_rank(others):
+        shares = rate_or_none[place].reshape(REGIMES, *(1,) * (p.ndim - 2), -1)
+        mixed += p[other] * shares
+    return mixed
+
+
+@lru_cache(maxsize=2)
+def _by_rank(others: _Others) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return, for each rank, every regime's other at it, and the index of the pair; if missing, the last index."""
+    most = max(len(own) for own in others)
+    table = np.array([[*own, *[(0, len(pairs()))] * (most - len(own))] for own in others])
+    return [(table[:, rank, 0], table[:, rank, 1]) for rank in range(most)]

@@ -12,7 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.costs import WindowRun, coalition_cost
+from stream.accounting.account_state import WindowRun
+from stream.accounting.costs import coalition_cost
 from stream.pipeline import Pipeline
 from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, WindowCharges

@@ -9,6 +9,7 @@ import pytest
 
 from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
 from stream.accounting.count_exponent import count_exponent
+from stream.accounting.state_json import decode_history, encode_history
 from stream.records import DAY, MINUTE
 
 TICK = 5 * MINUTE
@@ -104,7 +105,7 @@ def test_it_is_the_same_after_its_byte_form() -> None:
         ("r/v/1", LAPLACE, range(5), {"a": "1", "b": "0.1"}),
         ("s/v/1", ChargeStream("ba", 4, ("x",)), range(2), {"a": "1"}),
     )
-    again = ChargeHistory.decoded(orjson.loads(orjson.dumps(state.encoded())))
+    again = decode_history(orjson.loads(orjson.dumps(encode_history(state))))
     assert again == state
     assert exponent(again) == exponent(state)
 

@@ -13,11 +13,10 @@ from stream.accounting.day_charges import (
     changed_loss,
     cost_of,
     day_units,
-    decode_lines,
-    encode_lines,
     finest,
 )
 from stream.accounting.gaussian_shift import epsilon_of
+from stream.accounting.state_json import decode_lines, encode_lines
 from stream.accounting.units import GroupOf
 from stream.mechanisms.changes.factor import factor_of
 from stream.records import CHANGES, DAY, HOUR, MINUTE, CountCharge, DayTerms, PrivacyDay

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.account import AccountState
+from stream.accounting.account_state import AccountState
 from stream.accounting.adversaries import Habit, HabitOf
-from stream.accounting.attribute_leakage import AttributeAccount, day_model
+from stream.accounting.attribute_leakage import AttributeAccount, AttributeReport, day_model
 from stream.policy.attributes import AttributeRelease
 from stream.records import DAY, AttributeCharge, WindowCharges
 from stream.release.account_stage import account_stage
@@ -66,7 +66,7 @@ def report(
     readers: dict[str, frozenset[str]] = READERS,
     habits: dict[HabitOf, Habit] | None = None,
     counts: dict[str, dict[str, Fraction]] | None = None,
-) -> dict[str, dict[str, dict[str, dict[Any, Any]]]]:
+) -> AttributeReport:
     exponents = {
         (("2026-03-02", zone), who): exponent for zone, each in (counts or {}).items() for who, exponent in each.items()
     }

@@ -49,6 +49,11 @@ def test_infinite_losses_of_two_laws_add_up_and_no_epsilon_is_free_of_them() -> 
     assert epsilon_at(both, 3.1e-3) < 2.0
 
 
+def test_losses_that_a_delta_allows_altogether_cost_nothing() -> None:
+    assert epsilon_at(PrivacyLossDistribution(2.0, 1.0, np.array([0.005, 0.0, 0.995])), 0.01) == 0.0
+    assert epsilon_at(law([0.03, 0.0, 0.5, 0.47]), 0.01) > 0.0
+
+
 @pytest.mark.parametrize("lengths", [(1, 1), (3, 5), (200, 1000)])
 def test_a_sum_by_fourier_transform_is_the_sum_point_by_point(lengths: tuple[int, int]) -> None:
     one, other = (law([(k + 1) / n / (n + 1) * 2 for k in range(n)], infinite=n * TAIL) for n in lengths)

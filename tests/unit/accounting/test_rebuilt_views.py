@@ -12,10 +12,11 @@ import pytest
 from connectors.cli import policy_tables
 from connectors.operations.policy import contracts, guarantees
 from connectors.operations.policy import diff as policy_diff
-from stream.accounting.account import AccountState
+from stream.accounting.account_state import AccountState
 from stream.accounting.composition import EpsilonEvent, Laplace
-from stream.accounting.costs import Cost, decode_totals, encode_totals
+from stream.accounting.costs import Cost
 from stream.accounting.ledger import BudgetView, chain_hash
+from stream.accounting.state_json import decode_totals, encode_totals
 from stream.accounting.units import UNITS, Neighbours, Scope
 from stream.pipeline import Options, Pipeline
 from stream.records import MINUTE, Published
@@ -149,8 +150,8 @@ def test_the_budgets_of_the_rebuilt_account_are_those_of_the_releases(released: 
 def test_stored_totals_whose_epsilons_and_noise_change_at_different_windows_are_read_together() -> None:
     """Windows 1 and 2 cost one epsilon each, of different noise; the stored rows are those of an earlier version."""
     totals = decode_totals(
-        ("3", "1", [[10, 10, 3, 20, "1"]]), ({"pure 1": 2, "laplace 1": 1}, [[10, 0, 1, 20, {"laplace 1": 1}],
-        [20, 10, 2, 20, {"pure 1": 1}]]),
+        ("3", "1", [(10, 10, 3, 20, "1")]), ({"pure 1": 2, "laplace 1": 1}, [(10, 0, 1, 20, {"laplace 1": 1}),
+        (20, 10, 2, 20, {"pure 1": 1})]),
     )  # fmt: skip
     assert [(end, charge) for end, charge in totals.latest.windows()] == [
         (10, (20, Cost(Fraction(1), {Laplace(Decimal(1)): 1}))),

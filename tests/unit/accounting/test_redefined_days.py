@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from stream.accounting.account import Account, AccountState
+from stream.accounting.account import Account
+from stream.accounting.account_state import AccountState
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, PURE, CountCharge, DayTerms, Micros, WindowCharges

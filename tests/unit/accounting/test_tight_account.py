@@ -12,7 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.account import Account, AccountState
+from stream.accounting.account import Account
+from stream.accounting.account_state import AccountState
 from stream.accounting.composition import Gaussian, Laplace, Noise, compose
 from stream.accounting.units import UNITS
 from stream.operators import scan

@@ -25,7 +25,7 @@ from stream.encoding import decode_message, encode_message
 from stream.encryption import Kind as Envelope
 from stream.encryption import clear_of, join_parts, split_parts, unseal
 from stream.engine.partition import PartitionEngine
-from stream.engine.snapshot import open_site, open_snapshot, seal_site, seal_snapshot
+from stream.engine.snapshot import open_site, open_snapshot, seal_site, seal_snapshot, unpack_snapshot
 from stream.errors import DataError, DestroyedKeyError, KeyFileError
 from stream.records import DAY, HOUR, MINUTE, Heartbeat, ObservationBatch
 from stream.release.validation import load_policy
@@ -293,7 +293,7 @@ def test_yesterdays_snapshot_does_not_open_today(tmp_path: Path, key: Path) -> N
     open_snapshot(copies[-1], vault)
     with pytest.raises(DestroyedKeyError, match="1 days before its oldest"):
         open_snapshot(copies[1], vault)
-    assert open_snapshot(copies[1])[0]["policy"] == POLICY.version
+    assert open_snapshot(copies[1])[0].policy == POLICY.version
 
 
 def test_late_rows_under_a_key_that_is_gone_are_refused_and_nothing_else_changes(tmp_path: Path, key: Path) -> None:
@@ -342,7 +342,7 @@ def two_sites(vault: DataKeys) -> tuple[PartitionEngine, Any, bytes]:
 
 
 def changed(snapshot: bytes, change: Callable[[dict[str, bytes]], dict[str, bytes]]) -> bytes:
-    head, sites = split_parts(unseal(Envelope.SNAPSHOT, snapshot))
+    head, sites = unpack_snapshot(snapshot)
     return seal_snapshot(head, change(sites))
 
 
@@ -393,7 +393,7 @@ def test_a_site_away_for_longer_than_its_key_comes_back_with_its_books_and_nobod
     vault.forget_before(TODAY + 9)
     with pytest.raises(DestroyedKeyError):
         open_snapshot(snapshot, vault)
-    head, sites = split_parts(unseal(Envelope.SNAPSHOT, kept))
+    head, sites = unpack_snapshot(kept)
     back = PartitionEngine(policy, keys, accept_policy=True)
     back.restore(seal_snapshot(head, {"two": sites["two"]}))
     stored = back.sites.get("two")

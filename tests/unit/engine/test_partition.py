@@ -12,7 +12,8 @@ from stream.encoding import decode_message, encode_message
 from stream.encryption import Kind, clear_of, seal
 from stream.engine import continuation as module
 from stream.engine.outputs import OutputRecord
-from stream.engine.partition import OverflowPolicy, PartitionEngine
+from stream.engine.partition import PartitionEngine
+from stream.engine.site_engines import OverflowPolicy
 from stream.errors import FinalityError, LaterVersionError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row

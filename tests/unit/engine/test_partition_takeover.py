@@ -14,7 +14,7 @@ from stream.engine.continuation import adopted_from
 from stream.engine.outputs import OutputRecord, entries_beyond
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import LossError
-from stream.engine.snapshot import chains, mechanism_version, open_snapshot, seal_site, seal_snapshot
+from stream.engine.snapshot import chains, open_snapshot, seal_site, seal_snapshot
 from stream.errors import FinalityError, UsageError
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
@@ -134,9 +134,8 @@ def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> 
 
 def of_version(version: str) -> bytes:
     head, sites = open_snapshot(scenario().snapshot)
-    return seal_snapshot(
-        head | {"mechanisms": version}, {name: seal_site(name, stages) for name, stages in sites.items()}
-    )
+    sealed = {name: seal_site(name, stages) for name, stages in sites.items()}
+    return seal_snapshot(head._replace(mechanisms=version), sealed)
 
 
 def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_made_again() -> None:
@@ -154,11 +153,11 @@ def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_
 
 def test_a_state_that_was_adopted_and_never_used_is_still_of_the_version_that_made_it() -> None:
     head, sites = open_snapshot(of_version(NOW))
-    between = head | {"before": "0", "adopt": True}
+    between = head._replace(before="0")
     with later():
         again = adopted_from(seal_snapshot(between, {name: seal_site(name, stages) for name, stages in sites.items()}))
-    assert mechanism_version(open_snapshot(again)[0]) == "0"
-    assert open_snapshot(again)[0]["mechanisms"] == LATER
+    assert open_snapshot(again)[0].made_by == "0"
+    assert open_snapshot(again)[0].mechanisms == LATER
 
 
 def found(snapshot: bytes | None, beyond: int = 0, *versions: str) -> list[Obstacle]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stream.encryption import join_parts, split_parts
-from stream.engine.snapshot import open_snapshot, seal_snapshot
+from stream.encryption import Kind, join_parts, seal, split_parts
+from stream.engine.snapshot import SnapshotHead, open_snapshot, seal_snapshot
 from stream.errors import DataError
 
 HEAD = {"next": 7, "text": "a line\nfeed"}
@@ -52,4 +52,13 @@ def test_a_snapshot_without_an_envelope_and_a_site_without_one_are_refused() -> 
     with pytest.raises(DataError, match="snapshot: must be a complete envelope of its kind"):
         open_snapshot(join_parts({"next": 1}, {"dbh": site}))
     with pytest.raises(DataError, match="site: must be a complete envelope of its kind"):
-        open_snapshot(seal_snapshot({"next": 1}, {"dbh": site}))
+        open_snapshot(seal_snapshot(SnapshotHead(1, 0, "p", "m", "k", None), {"dbh": site}))
+
+
+def test_a_snapshot_whose_head_lacks_a_field_is_refused() -> None:
+    head = SnapshotHead(1, 0, "p", "m", "k", (0, "digest"), before="m").document()
+    assert SnapshotHead.of_document(head).document() == head | {"last": (0, "digest")}
+    for name in head.keys() - {"adopt"}:
+        lacking = {key: value for key, value in head.items() if key != name}
+        with pytest.raises(DataError, match="snapshot: must have the fields of its head"):
+            open_snapshot(seal(Kind.SNAPSHOT, join_parts(lacking, {})))

@@ -105,7 +105,7 @@ class Cluster:
         assert (dies_in is None) == (tenure.loss_error is None)
 
     def made_by(self) -> str:
-        return str(open_snapshot(self.snapshots[-1])[0]["mechanisms"])
+        return open_snapshot(self.snapshots[-1])[0].mechanisms
 
     def assert_one_history(self) -> None:
         """Assert that the hash chain is whole, and that nobody has seen two records of one id."""

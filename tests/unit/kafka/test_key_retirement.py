@@ -232,6 +232,6 @@ def test_a_site_of_which_there_are_entries_and_no_state_counts_as_well(cluster: 
     taken = take_over(EndedLedger(fresh, cluster.entries, [cluster.policy]), NEW, 0, next_offset=0, audit_offset=0)
     state = books(taken.snapshot)
     assert state.ledger.sequence == len(cluster.entries)
-    assert fingerprint(NEW) == open_snapshot(taken.snapshot)[0]["key"]
+    assert fingerprint(NEW) == open_snapshot(taken.snapshot)[0].key
     assert isinstance(next(iter(state.queried_days.days)), LocalDay)
     assert state.released_until > DAY

@@ -14,18 +14,10 @@ import pytest
 from stream.errors import DataError
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.filter.calendar import Calendar, learnt
-from stream.mechanisms.filter.history import (
-    Block,
-    Passed,
-    Revision,
-    StoredWindow,
-    block_of_hour,
-    encode_rounded,
-    restarted_state,
-    window_of,
-)
+from stream.mechanisms.filter.history import Block, Passed, Revision, StoredWindow, block_of_hour, window_of
 from stream.mechanisms.filter.learning import NightlyState
 from stream.mechanisms.filter.mechanism import Filtered, Revisable
+from stream.mechanisms.filter.state import encode_rounded, restarted_state
 from stream.mechanisms.filter.step import FilterItem
 from stream.mechanisms.registry import count_mechanism
 from stream.records import DAY, HOUR, MINUTE

@@ -11,10 +11,16 @@ import pytest
 
 from stream.errors import DataError
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.filter.history import decode_rounded, encode_rounded, remembered_size, restarted_state, rounded
-from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.posterior import Posterior
+from stream.mechanisms.filter.state import (
+    FilterState,
+    decode_rounded,
+    encode_rounded,
+    restarted_state,
+    rounded,
+    rounded_size,
+)
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.mechanisms.filter.support import Posterior
 from stream.mechanisms.filter.updates import marginal
 from stream.mechanisms.noise_parameters import laplace_noise
 
@@ -35,7 +41,7 @@ def test_a_rounded_posterior_is_what_its_bytes_say(calendar: bool, ticks: int) -
     stage = RegimeFilter((12, 40, 12), laplace_noise(F(1, 4)), calendar)
     posterior = rounded(lived(stage, ticks))
     data = encode_rounded(posterior)
-    again = decode_rounded(stage, data)
+    again = decode_rounded(stage.form, data)
     assert _bytes(again) == _bytes(posterior)
     assert (again is not None) == (ticks > 0)
 
@@ -72,16 +78,16 @@ def test_a_rounded_posterior_says_nearly_the_same_of_counts_and_regimes() -> Non
 
 def test_it_takes_two_bytes_a_cell_that_is_held_and_no_more_than_is_foretold() -> None:
     core = RegimeFilter((63,) * 10, laplace_noise(F(1)), calendar=False)
-    assert remembered_size(core) == 10 * 8 + 10 * 64 * 16 * 2
+    assert rounded_size(core.form) == 10 * 8 + 10 * 64 * 16 * 2
     held = rounded(lived(core, 3))
     assert held is not None
     assert len(encode_rounded(held)) == 10 * 8 + int(held.width.sum()) * 16 * 2
     stage = RegimeFilter((12, 63, 12), laplace_noise(F("0.01")))
-    assert len(encode_rounded(rounded(lived(stage, 1)))) == remembered_size(stage), "where every count is left"
+    assert len(encode_rounded(rounded(lived(stage, 1)))) == rounded_size(stage.form), "where every count is left"
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b[:2]])
 def test_bytes_that_are_no_remembered_posterior_are_refused(spoil: object) -> None:
     stage = RegimeFilter((12,), laplace_noise(F(1)))
     with pytest.raises(DataError, match="remembered filter state"):
-        decode_rounded(stage, spoil(encode_rounded(rounded(lived(stage, 2)))))  # type: ignore[operator]
+        decode_rounded(stage.form, spoil(encode_rounded(rounded(lived(stage, 2)))))  # type: ignore[operator]

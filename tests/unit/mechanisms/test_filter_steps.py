@@ -10,9 +10,9 @@ import pytest
 from stream.mechanisms.exact import Floats, ordered_sum
 from stream.mechanisms.filter import support
 from stream.mechanisms.filter.calendar import Weights
-from stream.mechanisms.filter.model import Cells, kernels, likelihood, none_counted, rates, sight, switched, transitions
+from stream.mechanisms.filter.model import Cells, kernels, likelihood, none_counted, rates, sight, transitions
 from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks
-from stream.mechanisms.filter.updates import lean, mix, move, running_sum
+from stream.mechanisms.filter.updates import lean, mix, move, running_sum, switched
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests.support import reference_filter as plain_filter
 

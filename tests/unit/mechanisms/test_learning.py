@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.exact import Floats
-from stream.mechanisms.filter.learning import learn, lessons
 from stream.mechanisms.filter.model import (
     EVEN_SHARE,
     Cells,
     arrivals,
     departures,
-    handed_back,
     kernels,
     moves,
     none_counted,
     pairs,
     rates,
     stationary,
-    switched,
     transitions,
 )
+from stream.mechanisms.filter.smoothing import learn, lessons
+from stream.mechanisms.filter.updates import handed_back, switched
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 

@@ -11,6 +11,7 @@ import pytest
 from stream.accounting.charge_history import ChargeHistory, ChargeStream
 from stream.accounting.costs import coalition_cost
 from stream.accounting.count_exponent import count_exponent
+from stream.accounting.state_json import decode_history, encode_history
 from stream.errors import UsageError
 from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot
 from stream.mechanisms.filter.mechanism import Revisable
@@ -117,7 +118,7 @@ def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
     with pytest.raises(UsageError, match="got 'gauss'"):
         count_exponent(charged, "a", (0, 2 * MINUTE), 1)
     with pytest.raises(UsageError, match="got 'gauss'"):
-        ChargeHistory.decoded(charged.encoded())
+        decode_history(encode_history(charged))
 
 
 def test_the_account_refuses_a_charge_of_a_mechanism_that_is_not_declared() -> None:

@@ -13,7 +13,7 @@ import pytest
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, quantiles
 from stream.mechanisms.filter.model import kernels, likelihood, none_counted, rates, stationary, transitions
-from stream.mechanisms.filter.revision import before, median_and_band, smooth, smoothed_marginals
+from stream.mechanisms.filter.smoothing import before, median_and_band, smooth, smoothed_marginals
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.filter.updates import marginal

@@ -15,10 +15,12 @@ from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
 from connectors.operations.recovery.report import StoredState, of_state, recovery_report
 from stream.engine.cluster_state import ClusterState
 from stream.engine.ports import LossError
-from stream.engine.snapshot import seal_snapshot
+from stream.engine.snapshot import SnapshotHead, seal_snapshot
 from stream.errors import AuditError
 from stream.keys import fingerprint
 from stream.release.stage import MECHANISMS
+
+HEAD = SnapshotHead(1, 0, "policy", MECHANISMS, "key", None)
 
 
 @pytest.fixture
@@ -104,10 +106,10 @@ def test_a_partition_without_a_state(state: StoredState, what: str | None) -> No
 
 def test_lost_observations_and_entries_of_a_state_are_named() -> None:
     lost = Obstacle("gone", ())
-    state = StoredState("partition 0", seal_snapshot({"mechanisms": MECHANISMS}, {}), lost_entries=True)
+    state = StoredState("partition 0", seal_snapshot(HEAD, {}), lost_entries=True)
     (entries,) = of_state(state, cluster_advice())
     assert "audit records that its state includes are missing" in entries.what
-    state = StoredState("partition 0", seal_snapshot({"mechanisms": MECHANISMS}, {}), lost_observations=lost)
+    state = StoredState("partition 0", seal_snapshot(HEAD, {}), lost_observations=lost)
     assert list(of_state(state, cluster_advice())) == [lost]
     without = StoredState("partition 0", None, lost_entries=True)
     assert [each.what for each in of_state(without, cluster_advice())] == [

@@ -8,8 +8,9 @@ from connectors.operations.recovery import cluster
 from connectors.operations.recovery.cluster import price_of_loss, remedies_after_loss
 from stream.encoding import encode_message
 from stream.engine.cluster_state import ClusterState
-from stream.engine.snapshot import seal_snapshot
+from stream.engine.snapshot import SnapshotHead, seal_snapshot
 from stream.records import MINUTE, Heartbeat, Micros
+from stream.release.stage import MECHANISMS
 from stream.schemas import rfc3339
 from stream.sensing.state import SensingStatus
 
@@ -69,7 +70,7 @@ async def test_a_position_that_the_log_no_longer_holds_is_found(
         return {0: 17}
 
     monkeypatch.setattr(cluster, "begin_offsets", begin)
-    snapshot = seal_snapshot({"next": position, "last": None}, {})
+    snapshot = seal_snapshot(SnapshotHead(position, 0, "policy", MECHANISMS, "key", None), {})
     found = await cluster._loss("servers", 0, snapshot, 20, cluster._Given(None, [], ClusterState()))
     assert found is None if said is None else said in (found or "")
 

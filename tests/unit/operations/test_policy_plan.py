@@ -60,12 +60,12 @@ epsilon = {{ facilities = "{epsilon}" }}
 
 
 def row(release: Any, **changes: Any) -> Any:
-    [found] = plan(building(releases=release, **changes))["counts"]
+    [found] = plan(building(releases=release, **changes)).figures()["counts"]
     return found
 
 
 def test_every_release_and_audience_has_a_row_with_every_field() -> None:
-    report = plan(building())
+    report = plan(building()).figures()
     assert [(r["site"], r["release"], r["audience"]) for r in report["counts"]] == [
         ("dbh", "grouped", "board"), ("dbh", "grouped", "facilities"), ("dbh", "grouped", "public"),
         ("dbh", "plain", "board"), ("dbh", "plain", "facilities"), ("dbh", "smooth", "public"),
@@ -190,7 +190,9 @@ def errors_of(out: Any, audience: Any, release: Any) -> Any:
 def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simulated: Any) -> None:
     """The plan draws the replay's own noise where a release has one audience, so there they are equal."""
     policy, out = simulated
-    report = {(r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy)["counts"]}
+    report = {
+        (r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy).figures()["counts"]
+    }
     for kind in BY_KIND:
         assert report[f"{kind}s", "public"] == pytest.approx(np.mean(errors_of(out, "public", f"{kind}s")), abs=1e-4)
     found = np.mean(errors_of(out, "facilities", "occupancy"))
@@ -267,7 +269,7 @@ def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_c
     budgets: Any, fit: Any, sliding: Any
 ) -> None:
     policy = building(releases=SHARED + budgets)
-    report = {r["audience"]: r for r in plan(policy)["counts"]}
+    report = {r["audience"]: r for r in plan(policy).figures()["counts"]}
     assert {name: r["releases_that_fit"] for name, r in report.items()} == released_in_a_day(policy)
     assert report["facilities"]["releases_that_fit"] == report["public"]["releases_that_fit"] == fit
     assert (report["facilities"]["cost"]["day"], report["facilities"]["cost"]["device_day"]) == (str(fit), str(fit + 2))
@@ -302,7 +304,7 @@ def test_a_sliding_budget_bounds_the_w_event() -> None:
 
 
 def test_all_together_pay_for_separate_groupers() -> None:
-    report = {c["release"]: c["cost"] for c in plan(building())["coalitions"]}
+    report = {c["release"]: c["cost"] for c in plan(building()).figures()["coalitions"]}
     assert report["grouped"]["presence_tuple"] == "1.02"  # 0.8 x 1 + 0.2 (1 + 0.1)
     assert report["plain"]["presence_tuple"] == "0.5"
     assert Decimal(report["grouped"]["observation"]) == 2 * Decimal("1.02")
@@ -311,7 +313,9 @@ def test_all_together_pay_for_separate_groupers() -> None:
 def test_attributes_tell_their_factors_with_counts_and_model() -> None:
     model = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
     text = ATTRIBUTES.replace('zones = { kind = "office" }', model)
-    report = {(a["attribute"], a["audience"]): a for a in plan(building(releases=COUNTS + text))["attributes"]}
+    report = {
+        (a["attribute"], a["audience"]): a for a in plan(building(releases=COUNTS + text)).figures()["attributes"]
+    }
     arrival = report["arrival", "facilities"]
     assert arrival["factor"] == pytest.approx(math.e)
     assert arrival["exact"] >= arrival["factor"]
@@ -330,7 +334,7 @@ def invoke(tmp_path: Path, text: Any, *arguments: Any) -> Any:
 def test_the_verb_prints_one_object_or_a_table(tmp_path: Path) -> None:
     text = policy_text(count_release())
     report = orjson.loads(invoke(tmp_path, text, "plan", "--json").output)
-    assert report == orjson.loads(orjson.dumps(plan(load_policy(text)))) | {"losses": []}
+    assert report == orjson.loads(orjson.dumps(plan(load_policy(text)).figures())) | {"losses": []}
     table = invoke(tmp_path, text, "plan").output
     assert "96 of 96" in table
     assert max(map(len, table.splitlines())) <= 80
@@ -404,9 +408,9 @@ def test_a_day_release_errs_against_its_own_bounded_counts() -> None:
 def test_a_target_is_found_below_prices_that_ask_for_too_little_noise() -> None:
     """One tick a day: at epsilon 55, which the search would look at, less noise is asked for than is supported."""
     policy = building(releases=BY_DAY, site=day_site("15min", residents="ignore"))
-    found = targets(policy, simulated_windows(policy), Fraction(1, 1000))
-    assert {row["level"] for row in found} == {"zone", "building"}
-    assert all(row["reached"] and 10 < float(row["epsilon"]) <= 50 for row in found), found
+    found = targets(policy, simulated_windows(policy), Fraction(1, 1000)).targets
+    assert {each.level for each in found} == {"zone", "building"}
+    assert all(each.epsilon is not None and 10 < each.epsilon <= 50 for each in found), found
 
 
 def test_a_privacy_day_of_another_time_zone_begins_in_its_own_night() -> None:

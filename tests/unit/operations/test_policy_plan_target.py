@@ -49,7 +49,7 @@ def recorded(tmp_path: Path) -> Path:
 def test_the_epsilon_found_reaches_the_target_and_the_one_before_it_does_not() -> None:
     policy = building(releases=RELEASE, site=DAYS)
     days = simulated_windows(policy)
-    rows = {row["level"]: row for row in targets(policy, days, Fraction(1, 2))}
+    rows = {row["level"]: row for row in targets(policy, days, Fraction(1, 2)).figures()["targets"]}
     assert set(rows) == {"floor", "building"}
     [release] = policy.release
     assert isinstance(release, CountRelease)
@@ -66,7 +66,7 @@ def test_the_epsilon_found_reaches_the_target_and_the_one_before_it_does_not() -
 def test_a_smaller_error_takes_a_larger_epsilon_until_none_is_enough() -> None:
     policy = building(releases=RELEASE, site=LONG_DAYS)
     days = simulated_windows(policy)
-    of_building = [targets(policy, days, Fraction(part, 1000))[1] for part in (800, 300, 1)]
+    of_building = [targets(policy, days, Fraction(part, 1000)).figures()["targets"][1] for part in (800, 300, 1)]
     loose, strict, none = of_building
     assert Fraction(loose["epsilon"]) < Fraction(strict["epsilon"])
     assert (none["reached"], none["epsilon"], none["epsilon_a_day"]) == (False, None, None)
@@ -75,7 +75,7 @@ def test_a_smaller_error_takes_a_larger_epsilon_until_none_is_enough() -> None:
 def test_an_epsilon_of_windows_is_told_with_what_a_devices_day_costs_of_them() -> None:
     """96 windows of 15 min, and one at either edge; budgets do not shorten the day that is tried."""
     policy = building(releases=BY_WINDOW)
-    [row] = targets(policy, simulated_windows(policy), Fraction(1, 2))
+    [row] = targets(policy, simulated_windows(policy), Fraction(1, 2)).figures()["targets"]
     assert row["unit"] == "window"
     assert Fraction(row["epsilon_a_day"]) == 98 * Fraction(row["epsilon"])
 
@@ -134,9 +134,9 @@ def test_what_is_said_of_a_recording_is_restricted_and_says_so(tmp_path: Path) -
 def test_another_recording_gives_another_plan_and_the_same_one_the_same(tmp_path: Path) -> None:
     policy = load_policy(policy_text(RELEASE, site=DAYS))
     file = recorded(tmp_path)
-    once, again = (plan(policy, observed_windows(policy, file).windows) for _ in range(2))
+    once, again = (plan(policy, observed_windows(policy, file).windows).figures() for _ in range(2))
     assert once == again, "names of devices are drawn anew, and decide nothing"
-    assert once["counts"][0]["levels"] != plan(policy)["counts"][0]["levels"]
+    assert once["counts"][0]["levels"] != plan(policy).figures()["counts"][0]["levels"]
 
 
 def test_a_recording_of_which_no_window_comes_is_refused(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from connectors.cli import account
+from connectors.cli.account import _print_account
 from connectors.cli.main import tacet
+from connectors.operations.account import login_sites, summary
 from connectors.operations.policy.comparison import day_of, unit_of
 from connectors.operations.policy.contribution_loss import loss_sentence, losses, simulated_stays
 from connectors.operations.policy.guarantees import promise_lines, unit_words
+from connectors.operations.policy.plan import Target, Targets
+from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.release.validation import Policy, load_policy
 from tests.support.day_policies import day_release
@@ -55,11 +59,10 @@ def test_what_a_bound_hides_and_what_is_compared_are_of_that_unit(site: str, uni
 def test_a_target_is_paid_by_the_day_of_that_unit(
     site: str, unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = {
-        "site": SITE, "release": "r", "level": "zone", "unit": "device_day", "reached": False, "audience": "public"
-    }  # fmt: skip
-    report = {"target_error": 0.1, "targets": [target]}
-    monkeypatch.setattr("connectors.cli.policy._targets", lambda *_: dict(report))
+    (release,) = policy(site).release
+    assert isinstance(release, CountRelease)
+    found = Targets("version", Fraction(1, 10), [Target(SITE, release, "zone")])
+    monkeypatch.setattr("connectors.cli.policy._targets", lambda *_: found)
     path = tmp_path / "policy.toml"
     path.write_text(policy_text(day_release(), tick="1h", site=site))
     done = CliRunner().invoke(tacet, ["policy", "plan", str(path), "--target-error", "10%"])
@@ -69,12 +72,12 @@ def test_a_target_is_paid_by_the_day_of_that_unit(
 
 def test_the_account_has_logins_only_where_they_count_under_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
     one, other = policy(LOGINS), policy(DEVICES)
-    assert account.login_sites([one]) == {SITE}
-    assert account.login_sites([one, other]) == frozenset()
+    assert login_sites([one]) == {SITE}
+    assert login_sites([one, other]) == frozenset()
     costs = {"device_day": "2", "person_day": "6", "tight": {}}
     last = {"window_end": "2026-03-02T20:00:00Z", "audiences": {"public": costs}, "coalition": {}, "left": {},
             "refused": 0}  # fmt: skip
     record = {"site": SITE, "kind": "counts", **last}
     for logins, unit in ((frozenset({SITE}), "one login"), (frozenset[str](), "one device")):
-        account._print_account(account.summary([record], (), logins), all_rows=False)
+        _print_account(summary([record], (), logins), all_rows=False)
         assert unit in capsys.readouterr().out

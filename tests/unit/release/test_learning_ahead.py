@@ -9,7 +9,8 @@ import pytest
 
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.filter import learning
-from stream.mechanisms.filter.learning import PARTS, Learning, learn
+from stream.mechanisms.filter.learning import PARTS
+from stream.mechanisms.filter.smoothing import Learning, learn
 from stream.pipeline import Pipeline
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros
 from stream.release.validation import Policy, load_policy

@@ -14,7 +14,7 @@ from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.base import Values, whole
-from stream.mechanisms.filter.history import remembered_size
+from stream.mechanisms.filter.state import rounded_size
 from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.noise_parameters import laplace_noise
 from stream.operators import scan
@@ -289,7 +289,7 @@ def test_what_is_held_of_an_hour_is_its_noisy_values_and_one_state() -> None:
         state, _ = scan(stage, windows(NINE, NINE + 23 * TICK))
         with_and_without.append(len(stage.encode(state)))
     plain, revising = with_and_without
-    once = remembered_size(RegimeFilter((20, 12, 20), laplace_noise(F(1))))
+    once = rounded_size(RegimeFilter((20, 12, 20), laplace_noise(F(1))).form)
     assert revising - plain < 2 * (23 * (3 * 8 + 60) + once)
 
 
