@@ -30,6 +30,8 @@ from tests.support.patience import PATIENCE
 
 VERSION = "4.3.1"
 IMAGE = f"apache/kafka:{VERSION}"
+OLDEST = "4.1.1"
+"""The oldest release with which simulated brokers are compared."""
 
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -348,6 +350,14 @@ def _java() -> Broker:
     return broker
 
 
+def find_release(version: str) -> JavaBroker:
+    """Return a running broker of a release; NoKafkaError where there is no Java for it."""
+    _require_java()
+    broker = JavaBroker(_jars(version))
+    broker.start()
+    return broker
+
+
 def find_cluster(security: Security | None = None) -> JavaCluster:
     """Return three running brokers; NoKafkaError where there is no Java for them."""
     _require_java()
@@ -370,10 +380,10 @@ def _require_java() -> None:
         raise NoKafkaError(reason)
 
 
-def _jars() -> Path:
-    """Return the folder of Kafka's jars in the user's cache, filled by Maven the first time."""
+def _jars(version: str = VERSION) -> Path:
+    """Return the folder of a release's jars in the user's cache, filled by Maven the first time."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jars = base / "tacet" / "kafka" / f"{VERSION}-tools"
+    jars = base / "tacet" / "kafka" / f"{version}-tools"
     if any(jars.glob("kafka_2.13-*.jar")):
         return jars
     if shutil.which("mvn") is None:
@@ -382,7 +392,7 @@ def _jars() -> Path:
     jars.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=jars.parent) as work:
         pom, target = Path(work) / "pom.xml", Path(work) / "jars"
-        pom.write_text(_POM.format(version=VERSION))
+        pom.write_text(_POM.format(version=version))
         command = [
             "mvn",
             "-q",

@@ -7,7 +7,9 @@
 - ``network``: connections between processes and brokers.
 - ``port``: a log behind the product's own interface, with fewer faults and ten times faster.
 - ``occupancy``: policy, people, the product's programs as processes, and what must come out.
-- ``schedules``, ``runs``: faults drawn from a seed, and the runs of both levels; ``checker`` judges the final log.
+- ``readers``: who reads what is released; ``recovery``: who does what ``tacet recover`` names.
+- ``schedules``: faults drawn from a seed; ``run``, ``wire_run``, ``port_run``, ``runs``: runs of both levels.
+- ``checker``: what must be true of the final log; knows nothing of the product.
 - ``put_back``: a known fault in the product's code, to see within how many runs it is found.
 
 ``docs/simulation.md`` explains the levels, and how to run a seed and read its time line.

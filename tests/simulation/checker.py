@@ -41,13 +41,20 @@ class Topics(NamedTuple):
     private: tuple[str, ...]
 
 
-def problems(logs: Mapping[str, Partitions], topics: Topics, expected: Mapping[str, Iterable[bytes]]) -> list[str]:
-    """Return everything that is wrong; nothing if all is well."""
+def problems(
+    logs: Mapping[str, Partitions], topics: Topics, expected: Mapping[str, Iterable[bytes]],
+    former: Mapping[str, Partitions] | None = None,
+) -> list[str]:  # fmt: skip
+    """Return everything that is wrong; nothing if all is well.
+
+    ``former`` is what topics held that were destroyed and put back: it counts for what has ever come out, and when.
+    """
+    ever = {topic: [*(former or {}).get(topic, []), *partitions] for topic, partitions in logs.items()}
     return [
         *_exactly_once(logs, expected),
-        *forked(logs, topics),
+        *_forked(ever, topics),
         *_chains(logs[topics.audit]),
-        *_charged_before(logs, topics),
+        *_charged_before(logs, ever[topics.audit], topics),
         *_sums(logs, topics),
         *_nothing_refused(logs[topics.quarantine]),
     ]
@@ -76,7 +83,7 @@ def _exactly_once(logs: Mapping[str, Partitions], expected: Mapping[str, Iterabl
             yield f"{'twice' if value in due else 'foreign'}: {topic}: {_name(value)}, {times} times too many"
 
 
-def forked(logs: Mapping[str, Partitions], topics: Topics) -> Iterator[str]:
+def _forked(logs: Mapping[str, Partitions], topics: Topics) -> Iterator[str]:
     """Check that nothing ever came out with other bytes, not even in a transaction that was aborted."""
     for topic in (topics.audit, *topics.private):
         known: dict[str, bytes] = {}
@@ -112,10 +119,10 @@ def _chains(audit: Partitions) -> Iterator[str]:
             yield f"audit: {entry['site']}: entry {entry['sequence']} belongs to a ledger that had ended"
 
 
-def _charged_before(logs: Mapping[str, Partitions], topics: Topics) -> Iterator[str]:
-    """Check that each published record has its charge, which was written no later."""
+def _charged_before(logs: Mapping[str, Partitions], audit: Partitions, topics: Topics) -> Iterator[str]:
+    """Check that each published record has its charge, which was written no later; ``audit`` is all there ever was."""
     charged: dict[str, int] = {}
-    for partition in logs[topics.audit]:
+    for partition in audit:
         for record in partition:
             if record.value is not None:
                 charged.setdefault(_name(record.value), record.appended_ms)

@@ -119,6 +119,8 @@ class Partition:
         self.batches: list[Batch] = []
         self.removed: list[Record] = []
         """Records that retention or compaction has removed, in order."""
+        self._open_and_gone: dict[int, Batch] = {}
+        """By offset, the batch of a record that was removed while its transaction was open."""
         self.start = 0
         self.high_watermark = 0
         self.moved: list[Callable[[], None]] = []
@@ -316,6 +318,10 @@ class Partition:
         """Move the start of the log, as retention does."""
         start = max(self.start, min(offset, self.high_watermark))
         self.removed += (record for record in self.records() if record.offset < start)
+        self._open_and_gone |= {
+            offset: batch for batch in self.batches if not self._settled(batch)
+            for offset in range(batch.base, min(batch.last + 1, start))
+        }  # fmt: skip
         self.start = start
         kept = [batch for batch in self.batches if batch.last >= self.start]
         if not kept and self.batches:
@@ -350,7 +356,12 @@ class Partition:
 
     def history(self) -> list[Record]:
         """Return every record that the log has ever shown, those that are removed too."""
-        return sorted([*self.removed, *self.records()], key=lambda record: record.offset)
+        gone = self._open_and_gone
+        removed = [
+            record._replace(committed=self._settled(gone[record.offset])) if record.offset in gone else record
+            for record in self.removed
+        ]
+        return sorted([*removed, *self.records()], key=lambda record: record.offset)
 
     def records(self) -> Iterator[Record]:
         """Yield every record below the high watermark, and whether its transaction was committed."""
@@ -358,12 +369,16 @@ class Partition:
             if not batch.marker and batch.last < self.high_watermark:
                 yield from self._records_of(batch)
 
-    def _records_of(self, batch: Batch) -> Iterator[Record]:
-        settled = not batch.transactional or any(
+    def _settled(self, batch: Batch) -> bool:
+        """Return whether a batch belongs to no transaction, or to one that was committed."""
+        return not batch.transactional or any(
             committed
             for producer, first, mark, committed in self.ended
             if producer == batch.producer and first <= batch.base < mark
         )
+
+    def _records_of(self, batch: Batch) -> Iterator[Record]:
+        settled = self._settled(batch)
         found = MemoryRecords(batch.data)
         while (each := found.next_batch()) is not None:
             for record in each:

@@ -38,12 +38,13 @@ from stream.engine.partition import PartitionEngine
 from stream.engine.ports import Output
 from stream.errors import TacetError, UsageError
 from stream.keys import fingerprint
-from stream.pipeline import Options
+from stream.pipeline import DEFAULTS, Options
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, private_topic, rfc3339
 from tests.simulation import processes
+from tests.support.later_mechanism_version import changes, later
 
 PARTITIONS = 2
 SITES = ("east", "north", "west")
@@ -86,6 +87,14 @@ GLOBALS: Mapping[str, processes.Own] = {
     aiokafka_client.__name__: lambda: {"BROKER_HEALTH": BrokerHealth(SESSION_TIMEOUT), "_probes": {}}
 }
 """What each process has for itself."""
+
+
+def globals_of_a_later_version() -> Mapping[str, processes.Own]:
+    """Return what a process has for itself that runs the mechanism version to come."""
+    values: defaultdict[str, dict[str, object]] = defaultdict(dict)
+    for module, name, value in changes():
+        values[module.__name__][name] = value
+    return {**GLOBALS, **{module: partial(dict, each) for module, each in values.items()}}
 
 
 def policy_text(capacity: int = 60) -> str:
@@ -206,7 +215,8 @@ async def _at_once() -> None:
 
 async def worker(
     bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False,
-    accept_loss: bool = False, open_timeout: float = OPEN_TIMEOUT, hold: Callable[[], Awaitable[None]] = _at_once,
+    accept_loss: bool = False, options: Options = DEFAULTS, open_timeout: float = OPEN_TIMEOUT,
+    hold: Callable[[], Awaitable[None]] = _at_once,
 ) -> int:  # fmt: skip
     """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each opening."""
     try:
@@ -231,7 +241,7 @@ async def worker(
         refuse_other_key(state, fingerprint(keys), keys.ledger)
         refuse_superseded(state, policy, MECHANISMS)
         return PartitionEngine(
-            policy, keys, Options(), accept_policy=accept_policy, accepted=state.accepted(), versions=state.versions,
+            policy, keys, options, accept_policy=accept_policy, accepted=state.accepted(), versions=state.versions,
             owns=lambda site: partition_of(site, partitions) == partition,
         )  # fmt: skip
 
@@ -290,17 +300,20 @@ class Succession:
 
 
 def expected(
-    logs: Mapping[int, Log], key_file: Path, begun: Begun, successions: Mapping[int, Succession] | None = None
-) -> dict[str, list[bytes]]:
+    logs: Mapping[int, Log], key_file: Path, begun: Begun, successions: Mapping[int, Succession] | None = None,
+    options: Options = DEFAULTS, versions: Mapping[str, int] | None = None,
+) -> dict[str, list[bytes]]:  # fmt: skip
     """Return what one process makes of the final log, by topic: the values of what must be visible.
 
-    Each window is released under the policy under which the cluster began it.
+    Each window is released under the policy under which the cluster began it. ``versions`` says how many entries of a
+    site the present mechanism version has made, if the one to come has made the others.
     """
     values: dict[str, list[bytes]] = {topic: [] for topic in (*PRIVATE, AUDIT, LEAKAGE)}
     for site in SITES:
         partition = partition_of(site, PARTITIONS)
         log = [each for each in logs[partition] if each[1] == site.encode()]
-        for topic, value in _Reference(site, begun).released(log, key_file, (successions or {}).get(partition)):
+        reference = _Reference(site, begun, options, (versions or {}).get(site))
+        for topic, value in reference.released(log, key_file, (successions or {}).get(partition)):
             values.setdefault(topic, []).append(value)
     return values
 
@@ -308,10 +321,13 @@ def expected(
 class _Reference:
     """One process that makes the releases of one site."""
 
-    def __init__(self, site: str, begun: Begun) -> None:
-        self._site, self._begun = site, begun
+    def __init__(self, site: str, begun: Begun, options: Options, entries: int | None) -> None:
+        self._site, self._begun, self._options = site, begun, options
+        self._entries = entries
+        """How many entries are left for the present mechanism version; None if all are."""
         self._policies = {policy.version: policy for policy in (POLICY, CHANGED)}
-        self._version = begun.get((site, rfc3339(BEGIN)), POLICY.version)
+        first = min((end for name, end in begun if name == site), default="")
+        self._version = begun.get((site, first), POLICY.version)
 
     def released(self, log: Log, key: Path, succession: Succession | None) -> Iterator[tuple[str, bytes]]:
         """Yield topic and value of everything that is released."""
@@ -349,6 +365,9 @@ class _Reference:
         """Yield the offset of each step, what it releases, and the engine after it."""
         engine = self._engine(keys, state)
         for offset, key, value, stamp in log:
+            if self._entries is not None and self._entries <= 0:
+                yield from self._later_steps(log, keys, engine.snapshot(offset, 0), offset)
+                return
             message, _ = decode_message(value, keys.vault)
             if isinstance(message, Heartbeat):
                 due = self._begun.get((self._site, rfc3339(message.watermark // TICK * TICK)), self._version)
@@ -356,10 +375,20 @@ class _Reference:
                     self._version = due
                     engine = self._engine(keys, engine.snapshot(offset, 0))
             for outputs, _ in engine.process_in_steps(offset, key, value, stamp):
+                if self._entries is not None:
+                    self._entries -= sum(output.topic == AUDIT for output in outputs)
                 yield offset, outputs, engine
+
+    def _later_steps(
+        self, log: Log, keys: key_files.FileKeys, state: bytes, begin: int
+    ) -> Iterator[tuple[int, Sequence[Output], PartitionEngine]]:
+        """Yield the steps from an offset on under the mechanism version to come."""
+        self._entries = None
+        with later():
+            yield from list(self._steps([each for each in log if each[0] >= begin], keys, state))
 
     def _engine(self, keys: key_files.FileKeys, state: bytes | None) -> PartitionEngine:
         policy, site = self._policies[self._version], self._site
-        engine = PartitionEngine(policy, keys, Options(), accept_policy=True, owns=lambda each: each == site)
+        engine = PartitionEngine(policy, keys, self._options, accept_policy=True, owns=lambda each: each == site)
         engine.restore(state)
         return engine

@@ -81,9 +81,12 @@ async def subscriber(bootstrap: str, reading: Reading) -> int:
         code = stopped("subscriber", error, 2)
     except (TacetError, KafkaError, OSError) as error:
         code = stopped("subscriber", error, 1)
-    if cursor is not None:
-        cursor.save()
-        life.saved = len(life.given)
+    try:
+        if cursor is not None:
+            cursor.save()
+            life.saved = len(life.given)
+    except OSError as error:
+        code = stopped("subscriber", error, 1)
     return code
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.simulation import occupancy
+from tests.simulation.recovery import WAYS
 
 WINDOWS = 10
 PACE = 2.0
@@ -42,8 +43,8 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
         "kill": (0.1, 4.0), "stop": (0.5, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0),
         "kill broker": (0.2, 14.0), "hang broker": (0.2, 16.0), "cut": (0.1, 12.0), "isolate": (0.1, 12.0),
         "reset": (0.0, 0.0), "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
-        "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0), "foreign transaction": (0.5, 20.0),
-        "second ingest": (0.0, 0.0),
+        "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0), "change version": (0.0, 0.0),
+        "foreign transaction": (0.5, 20.0), "second ingest": (0.0, 0.0),
         "kill at": (0.1, 4.0), "pause at": (0.5, 14.0), "lose at": (0.0, 0.0),
         "compact": (0.0, 0.0), "expire": (0.0, 0.0), "set clock": (0.5, 20.0),
         "fill disk": (0.5, 14.0), "slow disk": (0.5, 14.0),
@@ -108,7 +109,7 @@ def _share(kind: str) -> float:
     """Return in how many of the schedules a kind of fault occurs: what is aimed finds most."""
     if kind in STARTS.values():
         return 0.0
-    if kind == "retire key":
+    if kind in ("retire key", "change version"):
         return 0.06
     return 0.015 if kind in LOSSES else 0.6 if kind.endswith(AIMED) else 0.4
 
@@ -125,7 +126,8 @@ def _target(chance: random.Random, kind: str, level: str, readers: Sequence[str]
     process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest", *readers, *readers])
     partition = str(chance.randrange(occupancy.PARTITIONS))
     if kind in LOSSES:
-        return chance.choice([name for name in DESTROYED if not (readers and kind in ALLOWED and name == "private")])
+        topic = chance.choice([name for name in DESTROYED if not (readers and kind in ALLOWED and name == "private")])
+        return f"{topic} {chance.choice(WAYS)}"
     if kind == "set clock":
         return f"{chance.choice((process, broker))} {chance.choice(CLOCKS):+}"
     if kind.endswith(AIMED):
@@ -134,6 +136,7 @@ def _target(chance: random.Random, kind: str, level: str, readers: Sequence[str]
     targets = {
         "kill broker": broker, "hang broker": broker, "cut": f"{process} {broker}", "move": partition,
         "foreign transaction": partition, "change policy": chance.choice(WORKERS),
+        "change version": chance.choice(WORKERS),
         "stop": chance.choice([*WORKERS, *readers]), "retire key": OPERATOR, "compact": chance.choice(COMPACTED),
         "expire": chance.choice([name for name in EXPIRING if not (readers and name == "private")]),
     }  # fmt: skip

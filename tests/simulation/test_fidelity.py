@@ -1,4 +1,4 @@
-"""The same random scripts of client operations have the same outcome on simulated brokers and on a real one.
+"""The same random scripts of client operations have the same outcome on simulated brokers and on real ones.
 
 Compared are the class of each operation's error and, when nothing moves, what readers see under both isolations, the
 end of the log and the last stable offset.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +18,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import IllegalOperation, InvalidProducerEpoch, InvalidTxnState, KafkaError, ProducerFenced
 
-from tests.integration.kafka_brokers import Broker
+from tests.conftest import had
+from tests.integration.kafka_brokers import OLDEST, VERSION, Broker, find_release
 from tests.simulation.kafka_brokers import Cluster
 from tests.simulation.network import Network
 from tests.simulation.processes import Process, World, guarded
@@ -145,12 +147,23 @@ def test_scripts_of_operations_reach_what_they_are_to_compare() -> None:
     assert any(committed != everything for committed, everything in reads)
 
 
+@pytest.fixture(scope="module", params=[VERSION, OLDEST])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A real broker of each release that is compared."""
+    if request.param == VERSION:
+        yield request.getfixturevalue("kafka")
+        return
+    older = had(lambda: find_release(request.param))
+    yield older
+    older.close()
+
+
 @pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(20))
-async def test_simulated_brokers_answer_as_a_real_one_does(kafka: Broker, seed: int) -> None:
+async def test_simulated_brokers_answer_as_a_real_one_does(broker: Broker, seed: int) -> None:
     steps = script(seed)
-    there = await real(kafka.bootstrap, steps)
+    there = await real(broker.bootstrap, steps)
     here = await asyncio.to_thread(simulated, steps)
     assert list(zip(steps, here, strict=True)) == list(zip(steps, there, strict=True))

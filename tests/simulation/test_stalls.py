@@ -12,7 +12,8 @@ import pytest
 from tests.simulation import occupancy
 from tests.simulation.checker import problems
 from tests.simulation.processes import Process, guarded
-from tests.simulation.runs import RESULTS, TOPICS, WireRun
+from tests.simulation.run import RESULTS, TOPICS
+from tests.simulation.wire_run import WireRun
 
 LONG = 22.0
 """Seconds for which an opening takes longer than any wait of Faust's or the group's."""

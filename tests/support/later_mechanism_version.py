@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,14 +26,24 @@ from stream.release import counts, stage
 NOW, LATER = stage.MECHANISMS, str(int(stage.MECHANISMS) + 1)
 
 
-def begin(setattr_of: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Let every module take the version to come for the present one, and the present one for one before."""
+def changes() -> Iterator[tuple[ModuleType, str, Any]]:
+    """Yield every global that differs under the version to come: module, name, value.
+
+    Every module takes the version to come for the present one, and the present one for one before.
+    """
     for name, former, new in (("MECHANISMS", NOW, LATER), ("BEFORE", continuation.BEFORE, (*continuation.BEFORE, NOW))):
         for module in list(sys.modules.values()):
-            if module.__name__.startswith(("stream.", "connectors.")) and getattr(module, name, None) == former:
-                setattr_of(module, name, new)
-    setattr_of(counts, "noise_chain", other_noise)
-    setattr_of(partition, "decode_message", also_later)
+            ours = module.__name__.startswith(("stream.", "connectors.", "tests.simulation."))
+            if ours and getattr(module, name, None) == former:
+                yield module, name, new
+    yield counts, "noise_chain", other_noise
+    yield partition, "decode_message", also_later
+
+
+def begin(setattr_of: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Let the version to come be the present one."""
+    for module, name, value in changes():
+        setattr_of(module, name, value)
 
 
 @contextmanager

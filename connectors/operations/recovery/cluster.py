@@ -259,16 +259,17 @@ async def _read_partition(
 ) -> tuple[StoredState, list[Obstacle]]:
     """Return the state of a partition, and the obstacles of its next message and of an ended ledger."""
     name = f"partition {partition}"
-    committed, _ = await read_range(servers, AUDIT, partition, 0)  # before the state: both are one transaction
+    shortened = (await begin_offsets(servers, AUDIT))[partition] > 0
+    committed = await _entries(servers, partition)  # before the state: both are one transaction
     try:
         snapshot = await last_snapshot(servers, partition)
     except LossError as loss:
-        return StoredState(name, None, deleted=str(loss)), []
-    entries, _ = await read_range(servers, AUDIT, partition, 0, committed=False)
+        return StoredState(name, None, deleted=str(loss), lost_entries=shortened), []
+    entries = await _entries(servers, partition, committed=False)
     if snapshot is None:
         used = await first_used(servers, results, partition)
         versions = tuple(given.control.versions)
-        return StoredState(name, None, len(entries), bool(committed), versions, used), []
+        return StoredState(name, None, len(entries), bool(committed), versions, used, lost_entries=shortened), []
     head, sites = open_snapshot(snapshot)
     known = {site for policy in given.policies for site in policy.site}
     beyond = entries_beyond(entries, chains(snapshot), known)
@@ -285,7 +286,7 @@ async def _read_partition(
         snapshot,
         beyond,
         versions=(head.mechanisms,),
-        lost_entries=head.audit_offset > 0 and not entries,
+        lost_entries=shortened or (head.audit_offset > 0 and not entries),
         lost_observations=lost,
     )
     pending = [
@@ -293,6 +294,14 @@ async def _read_partition(
         *await of_next(servers, partition, head.next_offset, end, given.policies),
     ]
     return state, pending
+
+
+async def _entries(servers: str, partition: int, *, committed: bool = True) -> list[bytes]:
+    """Return the audit records of a partition; none if the topic has lost its first ones."""
+    try:
+        return (await read_range(servers, AUDIT, partition, 0, committed=committed))[0]
+    except LossError:
+        return []
 
 
 def of_ended(partition: str, key: str, control: ClusterState) -> Iterator[Obstacle]:

@@ -60,7 +60,7 @@ class StoredState:
     deleted: str | None = None
     """What the storage says of a snapshot that existed and was deleted."""
     lost_entries: bool = False
-    """Whether ledger entries are lost that the state includes."""
+    """Whether ledger entries are lost that the state includes, or the first ones of all."""
     lost_observations: Obstacle | None = None
     """What is missing of the observations that the state needs next."""
 
@@ -158,6 +158,9 @@ def of_key(storage: RecoverableStorage, key_file: Path, keys: FileKeys) -> Itera
 
 def of_state(state: StoredState, advice: Advice) -> Iterator[Obstacle]:
     """Yield the obstacles of one saved state."""
+    if state.lost_entries:
+        which = "its first audit records" if state.snapshot is None else "the audit records that its state includes"
+        yield Obstacle(f"{state.name}: {which} are missing", (advice.copy, advice.new_ledger))
     if state.snapshot is None:
         yield from _without_state(state, advice)
         return
@@ -165,10 +168,6 @@ def of_state(state: StoredState, advice: Advice) -> Iterator[Obstacle]:
     for site, stages in sorted(sites.items()):
         if sensing_status(stages).suspended:
             yield suspended_site(site, advice)
-    if state.lost_entries:
-        yield Obstacle(
-            f"{state.name}: the audit records that its state includes are missing", (advice.copy, advice.new_ledger)
-        )
     yield from of_version(state, advice)
     if state.lost_observations is not None:
         yield state.lost_observations

@@ -8,11 +8,13 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.operations.audit.verification import AuditBundle
+from connectors.operations.recovery import cluster as of_cluster
 from connectors.operations.recovery import report
 from connectors.operations.recovery.cluster import ClusterStorage, of_ended
 from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
 from connectors.operations.recovery.report import StoredState, of_state, recovery_report
 from stream.engine.cluster_state import ClusterState
+from stream.engine.ports import LossError
 from stream.engine.snapshot import SnapshotHead, seal_snapshot
 from stream.errors import AuditError
 from stream.keys import fingerprint
@@ -109,6 +111,29 @@ def test_lost_observations_and_entries_of_a_state_are_named() -> None:
     assert "audit records that its state includes are missing" in entries.what
     state = StoredState("partition 0", seal_snapshot(HEAD, {}), lost_observations=lost)
     assert list(of_state(state, cluster_advice())) == [lost]
+    without = StoredState("partition 0", None, lost_entries=True)
+    assert [each.what for each in of_state(without, cluster_advice())] == [
+        "partition 0: its first audit records are missing"
+    ]
+
+
+async def test_an_audit_that_has_lost_its_first_records_is_an_obstacle_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def gone(*_: object, **__: object) -> tuple[list[bytes], int]:
+        raise LossError("offset 0 is needed")
+
+    async def begin(*_: object) -> dict[int, int]:
+        return {0: 18}
+
+    async def deleted(*_: object) -> None:
+        raise LossError("its snapshot was deleted")
+
+    for name, value in (("read_range", gone), ("begin_offsets", begin), ("last_snapshot", deleted)):
+        monkeypatch.setattr(of_cluster, name, value)
+    state, _ = await of_cluster._read_partition("servers", 0, (), of_cluster._Given(None, [], ClusterState()))
+    assert state.lost_entries
+    assert state.deleted == "its snapshot was deleted"
 
 
 def test_a_deleted_state_can_be_made_again_from_observations_that_reach_back() -> None:
