@@ -141,10 +141,8 @@ def test_a_window_off_the_grid_of_local_days_makes_no_difference() -> None:
     assert past(text_policy, audit, shown) == records
 
 
-def test_an_ordered_second_release_adds_up_too(
-    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
-) -> None:
-    policy = aligned[0]
+def test_an_ordered_second_release_adds_up_too() -> None:
+    policy = building(releases=RELEASES, tick="1h")
     audit, records, shown = everything(policy, attempt=2)
     assert all(entry["release_id"].endswith("#2") for entry in audit)
     assert past(policy, audit, shown) == records
@@ -187,8 +185,8 @@ CHANGED = (
 @pytest.fixture(scope="module")
 def changed() -> tuple[tuple[Policy, Policy], list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
     """Two policies whose releases bear the same names, each in force for part of three days."""
-    first, second = building(releases=RELEASES + HOURLY), building(releases=CHANGED + HOURLY)
-    log = list(messages(people(hours=78), first))
+    first, second = (building(releases=releases + HOURLY, tick="1h") for releases in (RELEASES, CHANGED))
+    log = list(messages(people(hours=78), first, after=6 * 60 * MINUTE))
     cut = len(log) // 2
     pipeline = Pipeline(first, SITE, laboratory())
     states, made = fed(pipeline, log[:cut])
