@@ -197,7 +197,7 @@ async def close(client: Any) -> None:
 
 def _log_client_failure(stopping: asyncio.Future[None]) -> None:
     if not stopping.cancelled() and stopping.exception() is not None:
-        log.info("a client did not end well: %s", type(stopping.exception()).__name__)
+        log.info("a client did not close cleanly: %s", type(stopping.exception()).__name__)
 
 
 # --- retries ----------------------------------------------------------------------------------------
