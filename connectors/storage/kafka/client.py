@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import murmur2
 
 from connectors.runtime.retries import log_error_kinds_only
@@ -128,7 +128,10 @@ async def connect(client: Any, bootstrap: str) -> None:
     """Start a client of Kafka; ConnectionError if no broker answers."""
     try:
         await client.start()
-    except KafkaConnectionError as error:
+    except KafkaError as error:
+        # aiokafka raises the bare class for a connection that breaks while a producer looks for its coordinator.
+        if not isinstance(error, KafkaConnectionError) and type(error) is not KafkaError:
+            raise
         raise ConnectionError(f"no Kafka broker answers at {bootstrap}{Access().describe()}") from error
 
 
