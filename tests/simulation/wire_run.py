@@ -48,7 +48,7 @@ WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 AWAY = "no Kafka broker answers"
 """What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
 (PRIVATE,) = occupancy.PRIVATE
-TOO_EARLY = "told to stop while"
+TOO_EARLY = "stopped while"
 """What a worker says that is told to stop before its partitions have opened; it ends with 1."""
 ADMIN = "admin"
 """Who reads ``tacet recover`` and follows it."""

@@ -85,7 +85,7 @@ class BrokerHealth:
             self._hanging.add(address)
             waiting = [connection for connection in self._open if connection.address == address]
         if not known:
-            log.warning("a broker at %s:%d hangs; it is waited for no more until it answers", *address)
+            log.warning("a broker at %s:%d hangs; nothing waits for it until it answers", *address)
         for connection in waiting:
             with suppress(RuntimeError):  # its loop has ended, and with it everything that waited there
                 connection.loop.call_soon_threadsafe(connection.abort)
