@@ -175,7 +175,9 @@ def _signed(copies: list[list[SignedHead]], public: Path | None) -> Sequence[Sig
             raise click.UsageError("--public-key: must be given, because there are signed heads")
         return ()
     if not heads:
-        raise UsageError("--public-key: must go with signed heads; give --heads, or a file that was exported with them")
+        raise UsageError(
+            "--public-key: must be used with signed heads; give --heads, or a file that was exported with them"
+        )
     for copy in copies:
         check_heads(copy, signing_key.public_key(public))
     return heads

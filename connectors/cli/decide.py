@@ -62,7 +62,7 @@ class LedgerOptions:
     def check(self) -> None:
         """Raise a usage error if options contradict each other."""
         if self.ledger is None and (self.label is not None or self.budget is not None or self.new_cells):
-            raise click.UsageError("--label, --budget and --new-cells go with --ledger")
+            raise click.UsageError("--label, --budget, --new-cells: must be used with --ledger")
         if self.budget is not None and self.budget <= 0:
             raise click.UsageError(f"--budget: must be above 0, got {float(self.budget):g}")
         if self.ledger is not None and not _is_label(self.label):
@@ -254,7 +254,7 @@ def decide(
         --epsilon-max 4 --key-file lab.key --ledger decisions.ledger --label monday
     """
     if runs > 1 and not evaluate:
-        raise click.UsageError("--runs goes with --evaluate: without it, only one run is printed")
+        raise click.UsageError("--runs: must be used with --evaluate; without it, only one run is printed")
     ledger_options = LedgerOptions(ledger, label, budget, new_cells)
     ledger_options.check()
     form: Form = "thesis" if as_printed else "safe"

@@ -43,7 +43,9 @@ def prometheus(settings: Settings, /, *, listen: tuple[str, int], names: tuple[s
     try:
         server = serve(latest, listen, names)
     except OSError as error:
-        msg = f"--listen: must be an address that is free here, got {listen[0]}:{listen[1]} ({error.strerror or error})"
+        msg = (
+            f"--listen: must be a free address of this machine, got {listen[0]}:{listen[1]} ({error.strerror or error})"
+        )
         raise UsageError(msg) from None
     click.echo(f"http://{listen[0]}:{server.address[1]}/metrics")
 

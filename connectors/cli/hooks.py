@@ -47,7 +47,7 @@ def hooks(
         msg = "TACET_HOOKS_FILE: must name a file of systems and their secrets, mode 0600"
         raise UsageError(msg)
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert goes with --tls-key")
+        raise click.UsageError("--tls-cert: must be used with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     listener = None if listen is None else WebhookListener(listen, names, tls, behind_proxy)
     systems = ReloadingHooks(file)

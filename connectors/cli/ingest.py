@@ -130,7 +130,7 @@ def ingest(
     policy = read_policy(policy_file)
     bounded = counts is not None or observations is not None
     if not bounded and (first_window is not None or last_window is not None):
-        raise click.UsageError("--from, --to: must go with a file; for live sources give them to 'tacet worker'")
+        raise click.UsageError("--from, --to: must be used with a file; for live sources give them to 'tacet worker'")
     servers = bootstrap(settings, kafka)
     if counts is None:
         given = chosen_source(settings.model_copy(update={"kafka": servers}), to, observations, dialect)

@@ -91,7 +91,7 @@ def retire(
         raise click.UsageError("give either --key-file or --lost")
     servers = kafka_unless(store, kafka, settings)
     if (store is None) != (new_store is None):
-        raise click.UsageError("--new-store goes with --store, and only with that")
+        raise click.UsageError("--new-store: must be used with --store, and only with it")
     ending: EndingLedger = ClusterLedger(servers or "")
     if store is not None and new_store is not None:
         ending = StoreLedger(store, new_store)

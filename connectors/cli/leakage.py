@@ -240,7 +240,7 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
     used.
     """
     if (target is None) != (horizon is None) or (method is not None and target is None):
-        raise click.UsageError("--target and --horizon go together, --method with them")
+        raise click.UsageError("--target, --horizon: must be used together, and --method only with them")
     matrices, epsilon = ("backward", "forward", "stationary"), ("epsilon",)
     required, optional = (epsilon, matrices) if target is None else ((), (*matrices, *epsilon))
     answer = answer_of(queries.temporal, model, required, optional, target=target, horizon=horizon, method=method)

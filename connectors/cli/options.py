@@ -354,7 +354,7 @@ def origin_of(
         msg = f"{ONE_STORAGE}, or --url"
         raise click.UsageError(msg)
     if token_file is not None and url is None:
-        msg = "--token-file: must go with --url"
+        msg = "--token-file: must be used with --url"
         raise UsageError(msg)
     if store is not None:
         _note_empty_outbox(store, audience, release)
@@ -416,7 +416,7 @@ def dialect_options(function: F) -> F:
 def refuse_dialect(dialect: Dialect) -> None:
     """Refuse format options without a recording."""
     if dialect != OWN:
-        raise click.UsageError("--columns, --timezone, --times, --devices: must go with --observations")
+        raise click.UsageError("--columns, --timezone, --times, --devices: must be used with --observations")
 
 
 # Metrics and health.

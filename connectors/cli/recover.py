@@ -52,7 +52,9 @@ def recover(
     servers = kafka_unless(store, kafka, settings)
     if store is None:
         if heads is not None or reopen:
-            raise click.UsageError("--heads, --reopen: must go with --store; on Kafka 'tacet worker --reopen' reopens")
+            raise click.UsageError(
+                "--heads, --reopen: must be used with --store; on Kafka 'tacet worker --reopen' reopens"
+            )
         policy = None if policy_file is None else read_policy(policy_file)
         _report(cluster_obstacles(servers or "", key_file, policy), as_json=as_json)
         return

@@ -45,15 +45,15 @@ def noise_of_table(price: ReleaseCost) -> NoiseParameter:
     """Return the noise of each time; UsageError if options contradict each other, or are out of range."""
     by_day = price.unit == "device_day"
     rules = (
-        (by_day == (price.ticks is not None), "--ticks: must go with --unit device_day, and only with it"),
+        (by_day == (price.ticks is not None), "--ticks: must be used with --unit device_day, and only with it"),
         (
             by_day or price.noise == "laplace",
-            "--noise: gaussian must go with --unit device_day",
+            "--noise: gaussian must be used with --unit device_day",
         ),
-        (price.noise == "gaussian" or price.delta is None, "--delta: must go with --noise gaussian"),
+        (price.noise == "gaussian" or price.delta is None, "--delta: must be used with --noise gaussian"),
         (
             not by_day or MECHANISMS[price.mechanism].by_day,
-            f"--unit: device_day must go with {' or '.join(names_where('by_day'))}, got {price.mechanism}",
+            f"--unit: device_day must be used with {' or '.join(names_where('by_day'))}, got {price.mechanism}",
         ),
     )
     for holds, rule in rules:

@@ -90,7 +90,7 @@ def serve(
     """
     servers = kafka_unless(store, kafka, settings)
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert goes with --tls-key")
+        raise click.UsageError("--tls-cert: must be used with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     config = ServeConfig(
         read_policy(policy_file), tuple(dict.fromkeys(audiences)), store, servers, account=account, operator=operator,

@@ -196,7 +196,9 @@ def chosen_source(
         return observations
     refuse_dialect(dialect)
     if start is not None and to != Listening(to.udp):
-        raise click.UsageError("--clock uptime: must go with --udp alone, because only its traps contain an uptime")
+        raise click.UsageError(
+            "--clock uptime: must be used with --udp alone, because only its traps contain an uptime"
+        )
     if to.udp is not None:
         live.append(UdpSource(to.udp, communities_now(settings), v3_files(settings), start))
     if to.radius is not None:
@@ -219,7 +221,7 @@ def _state_of(settings: Settings, log: Path) -> Path:
 def _collected(settings: Settings, topic: str) -> TelegrafSource:
     """Return the source that reads traps from a topic; UsageError if no broker is named."""
     if settings.kafka is None:
-        msg = "--telegraf: must go with --kafka or TACET_KAFKA, the brokers that telegraf writes to"
+        msg = "--telegraf: must be used with --kafka or TACET_KAFKA, the brokers that telegraf writes to"
         raise UsageError(msg)
     file = settings.snmp_communities_file
     known = None if file is None else CommunityFile(file)

@@ -48,7 +48,7 @@ def new(
     more = [role for role, granted in ((ACCOUNT, account), (OPERATOR, operator)) if granted]
     roles = [*map(audience_role, audiences), *map(room_role, rooms), *more]
     if link is not None and (len(rooms) != 1 or len(roles) != 1):
-        raise click.UsageError("--link: must go with one --room and no other role, as whoever has it is let in")
+        raise click.UsageError("--link: must be used with one --room and no other role, as whoever has it is let in")
     if not roles:
         msg = "--audience: must be given, or --room, --account or --operator; otherwise the token grants nothing"
         raise UsageError(msg)

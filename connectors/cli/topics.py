@@ -102,7 +102,7 @@ def acls(
         raise UsageError(f"--serve: must name audiences of the policy ({', '.join(known)}), got {unknown[0]!r}")
     foreign = _foreign(settings, counts, telegraf, groups)
     if for_run and foreign == NOTHING:
-        raise click.UsageError("--run: must go with --counts or --telegraf, the topics that 'tacet run' reads")
+        raise click.UsageError("--run: must be used with --counts or --telegraf, the topics that 'tacet run' reads")
     accounts = [run_user(foreign)] if for_run else users(
         policy, served or None, account=serve_account, operator=serve_operator, foreign=foreign
     )  # fmt: skip
@@ -126,7 +126,7 @@ def _foreign(settings: Settings, counts: str | None, telegraf: str | None, group
         check_topic("--counts", counts)
     if telegraf is None:
         if groups:
-            raise click.UsageError("--telegraf-group: must go with --telegraf")
+            raise click.UsageError("--telegraf-group: must be used with --telegraf")
         return Foreign(counts)
     check_topic("--telegraf", telegraf, "telegraf writes")
     groups = groups or (settings.telegraf_group,)

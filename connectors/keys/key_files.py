@@ -151,7 +151,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None, opt_ou
         KeyFileError: the file exists, or no key can begin with that day.
     """
     if first_day is not None and laboratory:
-        msg = "--first-day: must go with a production key; a laboratory key can draw any day"
+        msg = "--first-day: must be used with a production key; a laboratory key can draw any day"
         raise KeyFileError(msg)
     if first_day is not None and not 0 <= first_day <= LATEST // DAY:
         msg = "--first-day: must be from 1970 to 2254"
@@ -231,7 +231,7 @@ def other_ledger(path: Path, bound: str, home: str) -> KeyFileError:
     mine = bound if bound.startswith("cluster ") else f"store {bound}"
     return KeyFileError(
         f"{path}: this production key belongs to {mine}, got {home}: its releases are final, so a new ledger needs a "
-        "new key; 'tacet recover' says what can be done"
+        "new key; 'tacet recover' lists the remedies"
     )
 
 

@@ -364,11 +364,13 @@ def check_request(policy: Policy, site: str, request: TuningRequest) -> None:
     """
     by_day = request.unit == "device_day"
     if by_day and TTL in request.mechanisms:
-        raise UsageError("--unit: device_day must go with a mechanism that has an epsilon, got ttl, which has none")
+        raise UsageError(
+            "--unit: device_day must be used with a mechanism that has an epsilon, got ttl, which has none"
+        )
     if by_day and policy.site[site].day_starts is None:
-        raise UsageError(f"--unit: device_day must go with a site that has day_starts, which '{site}' has not")
+        raise UsageError(f"--unit: device_day must be used with a site that has day_starts, which '{site}' has not")
     if by_day and policy.site[site].contribution is None:
-        raise UsageError(f"--unit: device_day must go with a site that has contribution, which '{site}' has not")
+        raise UsageError(f"--unit: device_day must be used with a site that has contribution, which '{site}' has not")
     check_periods(request.task, request.periods)
     for mechanism in request.mechanisms:
         if mechanism != TTL:

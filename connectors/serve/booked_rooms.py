@@ -69,7 +69,7 @@ class Calendar(Table):
             msg = "must have either zone or places"
             raise ValueError(msg)
         if self.internal and self.address is None:
-            msg = "internal must go with address"
+            msg = "internal must be used with address"
             raise ValueError(msg)
         if self.address is not None:
             parsed_address(self.address)

@@ -138,7 +138,7 @@ def _check_open(config: ServeConfig) -> None:
             msg = f"--room: must be an audience that receives counts of floors or zones, got {name!r}"
             raise UsageError(msg)
     if config.embedders and not config.rooms:
-        raise UsageError("--embed: must go with --room, whose page it is about")
+        raise UsageError("--embed: must be used with --room, whose page it is about")
     for origin in config.embedders:
         if not _ORIGIN.fullmatch(origin):
             msg = f"--embed: must be an origin such as https://intranet.example.org, got {origin!r}"

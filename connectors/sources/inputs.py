@@ -379,7 +379,7 @@ def check_uptime_clock(policy: PolicyDocument, key_file: Path) -> None:
     """Refuse the uptime clock outside a laboratory: there a controller would determine the time."""
     sources = {source for site in policy.site.values() for source in site.sources}
     if not key_files.is_laboratory(key_file):
-        msg = "--clock uptime: must go with a laboratory key"
+        msg = "--clock uptime: must be used with a laboratory key"
         raise UsageError(msg)
     if foreign := sorted(source for source in sources if not _is_loopback(source)):
         msg = f"--clock uptime: every source of the policy must be on loopback, got {foreign[0]}"

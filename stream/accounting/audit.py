@@ -83,7 +83,7 @@ class Audit:
             msg = f"{where} must be there and follow the one before it"
             raise AuditError(msg)
         if chain_hash(dict(entry)) != entry.get("hash"):
-            msg = f"{where} must have the hash of what it says"
+            msg = f"{where} must have the hash of its content"
             raise AuditError(msg)
         try:
             parse_amount(entry.get("epsilon"))

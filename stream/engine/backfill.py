@@ -168,8 +168,8 @@ def _other_observations(release: str, day: PrivacyDay | None) -> FinalityError:
     msg = f"release {release}: was made from other observations; nothing is released"
     if day is not None:
         msg += (
-            f". What a window's bounded counts are depends on all from {rfc3339(day.start)} on, when its privacy day "
-            "starts; read all of it, or leave windows out with --from and --to"
+            f". A window's bounded counts depend on all observations from {rfc3339(day.start)} on, when its privacy "
+            "day starts; read all of it, or leave windows out with --from and --to"
         )
     return FinalityError(msg)
 

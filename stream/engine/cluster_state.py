@@ -167,7 +167,7 @@ def refuse_other_counts(control: ClusterState, counts: Mapping[str, int]) -> Non
         if control.partitions is not None and count != control.partitions:
             msg = (
                 f"topic {topic}: must have {control.partitions} partitions like the whole cluster, has {count}; sites "
-                "would lie on other partitions than their state and ledger: 'tacet recover --kafka' says what to do"
+                "would lie on other partitions than their state and ledger: 'tacet recover --kafka' lists the remedies"
             )
             raise UsageError(msg)
 

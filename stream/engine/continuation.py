@@ -66,8 +66,8 @@ def check_mechanism_version(version: str) -> None:
     """Raise UsageError if this version cannot continue from the states of a mechanism version."""
     if not is_known(version):
         msg = (
-            f"mechanism version: must be {' or '.join((*BEFORE, MECHANISMS))} to go on from, got {version}; "
-            "'tacet recover' says what can be done"
+            f"mechanism version: must be {' or '.join((*BEFORE, MECHANISMS))} to continue from, got {version}; "
+            "'tacet recover' lists the remedies"
         )
         raise UsageError(msg)
 
@@ -82,7 +82,7 @@ def entries_without_state(entries: int, version: str) -> UsageError:
         f"mechanism version: must be {version}, under which {entries} ledger entries were published that no saved "
         f"state belongs to, got {MECHANISMS}; {PUT_BACK}; where none was saved yet, start version {version} once more, "
         "under the same policy and key, until it has saved one, then this one with --accept-policy; "
-        "'tacet recover --kafka' says what else can be done"
+        "'tacet recover --kafka' lists the other remedies"
     )
 
 
@@ -91,8 +91,8 @@ def entries_of_other_version(entries: int, version: str) -> UsageError:
     return UsageError(
         f"mechanism version: must be {version}, under which {entries} ledger entries beyond the saved state were "
         f"published, got {MECHANISMS}; start version {version} once more, under the same policy and key, until it has "
-        "released their windows and saved its state, then this one with --accept-policy; 'tacet recover' says what "
-        "else can be done"
+        "released their windows and saved its state, then this one with --accept-policy; 'tacet recover' lists the "
+        "other remedies"
     )
 
 
@@ -219,7 +219,7 @@ class Continuation:
         if made_by is None and any(version != MECHANISMS for version in self._versions):
             msg = (
                 f"ledger: {entries} entries were published and there is no state, while mechanism versions "
-                f"{', '.join(self._versions)} have worked here: it is not known which of them made the entries; "
-                "'tacet recover --kafka' says what can be done"
+                f"{', '.join(self._versions)} have worked here: which of them made the entries is not known; "
+                "'tacet recover --kafka' lists the remedies"
             )
             raise UsageError(msg)

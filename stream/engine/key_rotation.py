@@ -72,7 +72,7 @@ def end_ledger(control: ClusterState, old: str | None, new: str, ended: Collecti
     if old not in (None, control.key):
         raise UsageError(OTHER_KEY)
     if alive := sum(beat > now - SILENT for beat in control.beats.values()):
-        msg = f"ingest: must be stopped before a key is retired, {alive} of them gave a sign of life just now"
+        msg = f"ingest: must be stopped before a key is retired, {alive} of them are still alive"
         raise UsageError(msg)
     retired = [*control.retired, *sorted(set(ended) - set(control.retired))]
     claims = {
@@ -85,7 +85,7 @@ def end_ledger(control: ClusterState, old: str | None, new: str, ended: Collecti
 def refuse_retired(control: ClusterState, ledger: str) -> None:
     """Raise UsageError for a key whose ledger has ended."""
     if ledger in control.retired:
-        msg = f"key: ledger {ledger} has ended, its key was retired; use the key of the ledger that goes on"
+        msg = f"key: ledger {ledger} has ended, its key was retired; use the key of the ledger that continues"
         raise UsageError(msg)
 
 
@@ -164,7 +164,7 @@ def _nothing(site: str, policies: Iterable[PolicyDocument], keys: Keys) -> Stage
     """Return the initial states of a site that has entries but no state yet."""
     policy = next((policy for policy in reversed([*policies]) if site in policy.site), None)
     if policy is None:
-        raise UsageError(f"policy: must be known that has site {site}, of which there are ledger entries")
+        raise UsageError(f"policy: one with site {site} must be known, since the ledger has entries of it")
     pipeline = Pipeline(validate(policy), site, keys)
     return pipeline.encode(pipeline.initial())
 

@@ -62,7 +62,7 @@ from stream.release.validation import Policy
 from stream.schemas import AUDIT
 from stream.sensing.watermark import MAX_CLOCK_SKEW, bounded, newest_session_of
 
-NO_STATE = f"no state is saved that goes with it; {PUT_BACK}; 'tacet recover --kafka' says what else can be done"
+NO_STATE = f"no state is saved that belongs to it; {PUT_BACK}; 'tacet recover --kafka' lists the other remedies"
 
 
 @dataclass(slots=True)

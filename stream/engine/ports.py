@@ -197,8 +197,8 @@ def hole(partition: int, position: int, offset: int, missing: int) -> LossError:
 def refusal_of(loss: LossError, due: Mapping[str, Micros]) -> LossError:
     """Return the error for a loss, with remedy and cost; ``due`` is the end of each site's first unreleased window."""
     return LossError(
-        f"{loss}; 'tacet worker --accept-loss' goes on from the first message that is there: {price_of(due)}; "
-        "'tacet recover --kafka' says up to which window, and what else can be done"
+        f"{loss}; 'tacet worker --accept-loss' continues from the first message that is left: {price_of(due)}; "
+        "'tacet recover --kafka' shows up to which window, and lists the other remedies"
     )
 
 
@@ -241,6 +241,6 @@ def check_audit_not_recreated(partition: int, before: int, written: int, end: in
         msg = (
             f"partition {partition} of the audit: its records end at {end}, {written} of them new, where {before} had "
             "been written; the topic was made anew, or a broker without its last records was elected; 'tacet recover "
-            "--kafka' says what can be done"
+            "--kafka' lists the remedies"
         )
         raise LossError(msg)

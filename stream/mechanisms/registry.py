@@ -147,7 +147,7 @@ def revised_counts(
         UsageError: as for :func:`release_counts`, or the mechanism's values cannot be revised.
     """
     if not isinstance(mechanism, Revisable):
-        raise UsageError(f"revise must go with {' or '.join(names_where('revisable'))}")
+        raise UsageError(f"revise must be used with {' or '.join(names_where('revisable'))}")
     stage: Revision | DayHistory = Revision(mechanism) if span == "1h" else DayHistory(mechanism)
     stage_state: Any = stage.initial()
     made, after = list[Revised](), mechanism.initial()

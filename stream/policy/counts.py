@@ -251,14 +251,14 @@ def _check_mechanism(release: CountRelease) -> None:
         (most is None or audiences <= most, f"{release.mechanism} must have {_audiences(most)}, got {audiences}"),
         (
             not declared.pays_for_w or not release.w_budget,
-            f"w_budget must not go with {release.mechanism}, whose epsilon is one",
+            f"w_budget must not be used with {release.mechanism}, whose epsilon is one",
         ),
         (not release.states or release.levels == ("zone",), "levels must be ['zone'] with states, which may overlap"),
         (
             not release.shares or declared.levels,
-            f"shares must go with {_worded(names_where('levels'), 'or')}, got {release.mechanism}",
+            f"shares must be used with {_worded(names_where('levels'), 'or')}, got {release.mechanism}",
         ),
-        (not release.shares or not release.states, "shares must not go with states"),
+        (not release.shares or not release.states, "shares must not be used with states"),
         (
             not release.shares or (set(release.shares) == set(release.levels) and sum(release.shares.values()) == 1),
             "shares must name every level, and add up to 1",
@@ -268,14 +268,14 @@ def _check_mechanism(release: CountRelease) -> None:
             "levels must include 'zone', of whose values the others are sums without shares, got "
             + ", ".join(release.levels),
         ),
-        ("zone" in release.levels or not release.queries, "queries must go with levels that include 'zone'"),
+        ("zone" in release.levels or not release.queries, "queries must be used with levels that include 'zone'"),
         (
             not release.revise or declared.revisable,
-            f"revise must go with {_worded(names_where('revisable'), 'or')}, got {release.mechanism}",
+            f"revise must be used with {_worded(names_where('revisable'), 'or')}, got {release.mechanism}",
         ),
         (len(set(release.revise)) == len(release.revise), "revise must name '1h' and '1d' once each"),
-        (release.prune is None or declared.prunes, f"prune must not go with {release.mechanism}"),
-        (release.prune is None or len(release.shares) > 1, "prune must go with shares of two levels or more"),
+        (release.prune is None or declared.prunes, f"prune must not be used with {release.mechanism}"),
+        (release.prune is None or len(release.shares) > 1, "prune must be used with shares of two levels or more"),
         (release.prune is None or audiences == 1, f"prune must have one audience, got {audiences}"),
         (release.prune is None or release.prune.share < 1, "prune.share must be below 1"),
     )

@@ -252,8 +252,8 @@ def _check_logins(release: Release, sites: Sequence[str]) -> None:
     for name in sites:
         paid = "unit = 'device_day'" if isinstance(release, CountRelease) else "counts and thresholds"
         msg = (
-            f"release '{release.name}': site.{name}.identity = 'login' must go with {paid}: for other releases there "
-            "is no proof"
+            f"release '{release.name}': site.{name}.identity = 'login' must be used with {paid}: for other releases "
+            "there is no proof"
         )
         raise ValueError(msg)
 
@@ -397,7 +397,7 @@ def _check_bounds(file: str, name: str, site: Site, *, changes: bool) -> None:
         raise PolicyError(msg)
     for key in ("visits", "gap"):
         if not changes and getattr(site, key) != Site.model_fields[key].default:
-            msg = f"{file}: site.{name}.{key}: must go with a release that has count = 'changes'"
+            msg = f"{file}: site.{name}.{key}: must be used with a release that has count = 'changes'"
             raise PolicyError(msg)
 
 

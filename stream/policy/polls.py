@@ -48,7 +48,7 @@ class Poll(Frozen):
         if self.by in {*ON_PREMISES, *IN_CLOUD} and (
             foreign := [key for key in ("port", "user") if getattr(self, key)]
         ):
-            msg = f"{foreign[0]} must not go with by = '{self.by}', whose address and credentials are secrets"
+            msg = f"{foreign[0]} must not be used with by = '{self.by}', whose address and credentials are secrets"
             raise ValueError(msg)
         return self
 

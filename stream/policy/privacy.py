@@ -81,35 +81,35 @@ def check_unit(release: CountRelease, sites: Mapping[str, Site]) -> None:
 
 
 def _rules_of_window(release: CountRelease) -> Iterator[tuple[bool, str]]:
-    yield not release.by_changes, "count = 'changes' must go with unit = 'device_day'"
+    yield not release.by_changes, "count = 'changes' must be used with unit = 'device_day'"
     day = "unit = 'device_day', whose price decides how much noise there is"
-    yield release.noise == "laplace", f"noise = '{release.noise}' must go with {day}"
-    yield release.delta is None, "delta must go with unit = 'device_day' and noise = 'gaussian'"
+    yield release.noise == "laplace", f"noise = '{release.noise}' must be used with {day}"
+    yield release.delta is None, "delta must be used with unit = 'device_day' and noise = 'gaussian'"
 
 
 def _rules_of_day(release: CountRelease) -> Iterator[tuple[bool, str]]:
     proven = " or ".join(names_where("by_day"))
-    yield release.declared.by_day, f"unit = 'device_day' must go with {proven}, got {release.mechanism}"
-    yield release.prune is None, "prune must not go with unit = 'device_day': its tests have no proof for a day"
-    yield not release.states, "states must not go with unit = 'device_day': one device may be in several of them"
+    yield release.declared.by_day, f"unit = 'device_day' must be used with {proven}, got {release.mechanism}"
+    yield release.prune is None, "prune must not be used with unit = 'device_day': its tests have no proof for a day"
+    yield not release.states, "states must not be used with unit = 'device_day': one device may be in several of them"
     kinds = {query.kind for query in release.queries}
-    yield kinds <= {"heatmap"}, "queries other than heatmap must not go with unit = 'device_day'"
+    yield kinds <= {"heatmap"}, "queries other than heatmap must not be used with unit = 'device_day'"
     for key in ("daily_budget", "w_budget", "refresh"):
         unused = getattr(release, key) == CountRelease.model_fields[key].default
-        yield unused, f"{key} must not go with unit = 'device_day': each day is paid for before it begins"
+        yield unused, f"{key} must not be used with unit = 'device_day': each day is paid for before it begins"
     exact = release.noise == "gaussian" or release.delta is None
-    yield exact, "delta must go with noise = 'gaussian': laplace keeps its epsilon exactly"
+    yield exact, "delta must be used with noise = 'gaussian': laplace keeps its epsilon exactly"
     if release.by_changes:
         yield from _rules_of_changes(release)
 
 
 def _rules_of_changes(release: CountRelease) -> Iterator[tuple[bool, str]]:
     proven = " or ".join(names_where("by_changes"))
-    yield release.declared.by_changes, f"count = 'changes' must go with {proven}, got {release.mechanism}"
-    yield release.noise == "gaussian", f"count = 'changes' must go with noise = 'gaussian', got {release.noise}"
+    yield release.declared.by_changes, f"count = 'changes' must be used with {proven}, got {release.mechanism}"
+    yield release.noise == "gaussian", f"count = 'changes' must be used with noise = 'gaussian', got {release.noise}"
     one = release.levels == ("zone",) or bool(release.shares)
     yield one, "levels other than zone must have shares with count = 'changes': visits are counted for each level"
-    yield not release.queries, "queries must not go with count = 'changes': its noise is not that of single windows"
+    yield not release.queries, "queries must not be used with count = 'changes': its noise is not that of one window"
     yield (
         "1h" not in release.revise,
         "revise must be '1d' with count = 'changes', whose noise runs through a day",

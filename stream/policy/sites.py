@@ -132,13 +132,13 @@ class Probe(Frozen):
     def _check_required_fields(self) -> Self:
         given = {key for key in set[str]().union(*_OF_ONE.values()) if getattr(self, key)}
         if foreign := sorted(given - _OF_ONE[self.by]):
-            msg = f"{foreign[0]} must not go with by = '{self.by}'"
+            msg = f"{foreign[0]} must not be used with by = '{self.by}'"
             raise ValueError(msg)
         if self.by == "https" and len(given) != 1:
             msg = "by = 'https' must have either name or fingerprint"
             raise ValueError(msg)
         if self.by == "icmp" and self.port is not None:
-            msg = "port must not go with by = 'icmp'"
+            msg = "port must not be used with by = 'icmp'"
             raise ValueError(msg)
         return self
 
@@ -367,7 +367,7 @@ class Site(Frozen):
             msg = "identity = 'login' needs day_starts, which is not given: a login is known for a privacy day"
             raise ValueError(msg)
         if self.home_realms and self.login_attribute != "user_name":
-            msg = "home_realms must go with login_attribute = 'user_name': the other attribute has no realm"
+            msg = "home_realms must be used with login_attribute = 'user_name': the other attribute has no realm"
             raise ValueError(msg)
         return self
 

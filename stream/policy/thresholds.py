@@ -217,14 +217,17 @@ def _of_thresholds(release: ThresholdRelease) -> Sequence[tuple[bool, str]]:
             0 < release.miss < Fraction(1, 2),
             f"miss must be above 0 and below 0.5, got {decimal_string(release.miss)}",
         ),
-        (not release.schedule or release.level == "zone", f"schedule must go with level = 'zone', got {release.level}"),
+        (
+            not release.schedule or release.level == "zone",
+            f"schedule must be used with level = 'zone', got {release.level}",
+        ),
     )
 
 
 def _of_free(release: ThresholdRelease) -> Sequence[tuple[bool, str]]:
     unused = [key for key in _PAID if getattr(release, key) != ThresholdRelease.model_fields[key].default]
     return (
-        (not unused, f"{unused[0] if unused else ''} must not go with counts, whose values are paid for"),
+        (not unused, f"{unused[0] if unused else ''} must not be used with counts, whose values are paid for"),
         (bool(release.audience), "audience must be given with counts, at least one of its audiences"),
     )
 
@@ -233,7 +236,7 @@ def _of_paid(release: ThresholdRelease) -> Sequence[tuple[bool, str]]:
     by_run, budget = release.unit == "run", release.budget
     return (
         (bool(release.epsilon), "epsilon must be given, or counts to decide on"),
-        (not release.audience, "audience must go with counts: epsilon names the audiences"),
+        (not release.audience, "audience must be used with counts: epsilon names the audiences"),
         (
             len(set(release.epsilon.values())) <= 1 and len(set(release.daily_budget.values())) <= 1,
             "epsilon, and daily_budget, must be one for all audiences, who read the same decisions",

@@ -338,7 +338,7 @@ def _check_names(policy: PolicyDocument, attempt: int, names: Collection[str]) -
     for name in sorted(names):
         release = releases.get(name)
         if isinstance(release, AttributeRelease):
-            msg = f"--release: must name count releases, since attributes are asked once, got {name}"
+            msg = f"--release: must name count releases, since attributes are queried once, got {name}"
             raise UsageError(msg)
         if not isinstance(release, CountRelease) or release.declared.carries:
             never = " or ".join([*names_where("carries"), SPARSE_VECTOR])

@@ -395,7 +395,7 @@ def _check_values(site: Site, releases: tuple[AttributeRelease, ...], file: str)
     if unknown is not None:
         msg = (
             f"{file}: release '{owner[unknown]}': {unknown} must be the only attribute that is released of a zone, "
-            f"since what it says of others is not known, got {', '.join(owner)}"
+            f"since it is not declared what it reveals about others, got {', '.join(owner)}"
         )
         raise PolicyError(msg)
     for found in implications(site, *releases):

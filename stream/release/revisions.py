@@ -136,4 +136,4 @@ def _operator(release: CountRelease, mechanism: CountMechanism, span: Span) -> R
         return Revision(mechanism)
     if span == "1d" and isinstance(mechanism, DayRevisable):
         return DayHistory(mechanism)
-    raise PolicyError(f"release '{release.name}': revise must go with a mechanism whose values can be revised")
+    raise PolicyError(f"release '{release.name}': revise must be used with a mechanism whose values can be revised")

@@ -220,7 +220,7 @@ class Embedded:
         if self._unreached and others:
             msg = (
                 f"mechanism version: must be {min(map(str, others))}, which had a part in what was published beyond "
-                f"this store, got {MECHANISMS}; the store was set back, 'tacet recover' says what can be done"
+                f"this store, got {MECHANISMS}; the store was set back, 'tacet recover' lists the remedies"
             )
             raise UsageError(msg)
 
@@ -238,12 +238,12 @@ class Embedded:
 def _unreached(site: str) -> FinalityError:
     return FinalityError(
         f"site {site}: the store was set back, and these observations do not lead it again to where what was "
-        "published ends; nothing is released, 'tacet recover' says what can be done"
+        "published ends; nothing is released, 'tacet recover' lists the remedies"
     )
 
 
 def _contradiction(site: str, entries: int) -> FinalityError:
     return FinalityError(
         f"site {site}: the store was set back, and its ledger entry {entries - 1} now differs from what was "
-        "published; nothing is released, 'tacet recover' says what can be done"
+        "published; nothing is released, 'tacet recover' lists the remedies"
     )

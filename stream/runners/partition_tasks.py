@@ -450,13 +450,13 @@ class TaskManager:
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._retiring.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.info("a writer did not end well: %s", type(task.exception()).__name__)
+            log.info("a writer did not close cleanly: %s", type(task.exception()).__name__)
 
     async def _snapshot(self, writer: TransactionalWriter) -> bytes | None:
         try:
             return await writer.last_snapshot()
         except LossError as loss:
-            self.consent_to(LossError(f"{loss}; 'tacet recover --kafka' says what can be done"), str(loss))
+            self.consent_to(LossError(f"{loss}; 'tacet recover --kafka' lists the remedies"), str(loss))
             return None
 
     def consent_to(self, loss: LossError, accepted: str) -> None:
@@ -505,7 +505,7 @@ class TaskManager:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            unasked = UnexpectedCancellationError("work was cancelled and nobody had asked for that")
+            unasked = UnexpectedCancellationError("work was cancelled unexpectedly")
             self.fail(unasked)
             raise unasked from None
         except Exception as failure:
@@ -519,6 +519,6 @@ async def _check_no_earlier_results(partition: int, writer: TransactionalWriter)
     if topic is not None:
         msg = (
             f"partition {partition}: must have the audit and snapshot records that belong to what {topic} holds, but "
-            "both are empty; fresh books would release windows again; 'tacet recover --kafka' says what can be done"
+            "both are empty; fresh books would release windows again; 'tacet recover --kafka' lists the remedies"
         )
         raise UsageError(msg)

@@ -269,7 +269,7 @@ def test_windows_charged_under_another_name_are_not_charged_again_without_an_ord
     [
         (2, [], "must name the count releases to charge again"),
         (1, ["door"], "with --attempt above 1 and only then"),
-        (2, ["office-day"], "attributes are asked once, got office-day"),
+        (2, ["office-day"], "attributes are queried once, got office-day"),
         (2, ["nobody"], "must name count releases of the policy"),
     ],
 )

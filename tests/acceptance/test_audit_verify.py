@@ -140,7 +140,7 @@ def test_an_altered_entry_is_noticed(scenario: Any) -> None:
         connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (orjson.dumps(entry | {"nano": 1}), seq))
 
     change(scenario / "store" / "store.sqlite", wreck)
-    assert "entry 7 must have the hash of what it says" in verify(scenario)["first_break"]
+    assert "entry 7 must have the hash of its content" in verify(scenario)["first_break"]
 
 
 def test_a_chain_made_to_fit_again_is_not_the_one_that_the_state_knows(scenario: Any) -> None:

@@ -276,7 +276,7 @@ def test_answers_of_several_processes_are_booked_one_after_another(scenario: Pat
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [(["--label", "x"], "go with --ledger"), (["--budget", "1"], "go with --ledger"), (["--new-cells"], "go with"),
+    [(["--label", "x"], "used with --ledger"), (["--budget", "1"], "used with --ledger"), (["--new-cells"], "be used"),
      (["--ledger", "l"], "--label must name"), (["--ledger", "l", "--label", " x"], "--label must name"),
      (["--ledger", "l", "--label", "x" * 201], "--label must name"),
      (["--ledger", "l", "--label", "x", "--budget", "-1"], "--budget: must be above 0, got -1"),

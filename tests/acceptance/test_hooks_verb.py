@@ -68,7 +68,7 @@ def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> N
     [
         (("--listen", "0.0.0.0:0"), "--tls-cert: must be given"),
         ((), "--listen: must be given"),
-        (("--listen", "127.0.0.1:0", "--tls-cert", "a.pem"), "--tls-cert goes with --tls-key"),
+        (("--listen", "127.0.0.1:0", "--tls-cert", "a.pem"), "--tls-cert: must be used with --tls-key"),
     ],
 )
 def test_what_does_not_fit_is_one_line_and_exit_code_2(words: tuple[str, ...], rule: str, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def told(**fields: Any) -> Callable[[Lines], Lines]:
 @pytest.mark.parametrize(
     ("wreck", "problem"),
     [
-        (altered, "entry 3 must have the hash of what it says"),
+        (altered, "entry 3 must have the hash of its content"),
         (forged, "must be the one that signed head 0 of 20"),
         (without("east", 10), "entry 10 is missing; signed head 1 of 20"),
         (without("west", 0), "site west: entry 0 is missing; signed head 0 of 20"),
@@ -158,7 +158,7 @@ def told(**fields: Any) -> Callable[[Lines], Lines]:
         (told(sites={}), "must be signed with the key given"),
         (told(more=1), "byte for byte"),
         (told(number="x"), "every signed head must be one that 'tacet audit sign' wrote"),
-        (lambda records: [r for r in records if "head" not in r], "--public-key: must go with signed heads"),
+        (lambda records: [r for r in records if "head" not in r], "--public-key: must be used with signed heads"),
     ],
 )
 def test_books_in_a_file_that_are_not_what_was_signed_are_refused(scenario: Any, wreck: Any, problem: str) -> None:

@@ -158,7 +158,7 @@ def test_a_site_without_privacy_days_has_no_day_to_be_paid(scenario: Path) -> No
     words = ["--task", "building", "--mechanism", "laplace", "--utility", "0.9", "--unit", "device_day"]
     done = ask(scenario, *words, policy="plain.toml")
     assert done.code == 2
-    assert "must go with a site that has day_starts" in done.problem
+    assert "must be used with a site that has day_starts" in done.problem
 
 
 def test_only_a_laboratory_key_is_taken(scenario: Path) -> None:

@@ -244,7 +244,9 @@ def test_a_lost_key_and_one_after_it(scenario: Scenario) -> None:
 def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_that_does(scenario: Scenario) -> None:
     both = ("--lost", "--key-file", str(scenario.folder / "key"))
     assert "give either --key-file or --lost" in retire(scenario, *both, code=2)
-    assert "--new-store goes with --store" in retire(scenario, "--lost", "--new-store", str(scenario.folder), code=2)
+    assert "--new-store: must be used with --store" in retire(
+        scenario, "--lost", "--new-store", str(scenario.folder), code=2
+    )
     assert "no worker has begun" in retire(scenario, code=2)
     idle = scenario.worker(*scenario.words(), log="idle")
     wait_until(lambda: all_out(scenario.kafka), "all windows must be released")

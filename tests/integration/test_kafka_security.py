@@ -329,7 +329,7 @@ def test_a_wrong_password_is_said_in_one_line_without_it(secured_kafka: SecuredK
     wrong.write_text("hunter2hunter2")
     done = secured_kafka.tacet("tacet-audience-dean", *READ, code=1, TACET_KAFKA_PASSWORD_FILE=str(wrong))
     said = done.stderr.splitlines()[-1]
-    assert "by SASL_SSL, user tacet-audience-dean by SCRAM-SHA-512: the broker does not take the user" in said
+    assert "by SASL_SSL, user tacet-audience-dean by SCRAM-SHA-512: the broker rejects the user" in said
     assert "hunter2" not in done.stderr
 
 
@@ -341,7 +341,7 @@ def test_a_broker_of_another_authority_gets_no_password(secured_kafka: SecuredKa
         check=True, capture_output=True,
     )  # fmt: skip
     done = secured_kafka.tacet("tacet-audience-dean", *READ, code=1, TACET_KAFKA_CA_FILE=str(other))
-    assert "the broker's certificate is not taken" in done.stderr.splitlines()[-1]
+    assert "the broker's certificate is rejected" in done.stderr.splitlines()[-1]
 
 
 def test_who_speaks_plain_text_is_not_let_in(secured_kafka: SecuredKafka) -> None:
@@ -376,7 +376,7 @@ async def test_a_password_is_exchanged_without_a_restart(
             connection.close()
         assert await partitions_of(reader, AUDIT) == [0]
     secured.give(name, secured.users[name])
-    with pytest.raises(ConnectionError, match="the broker does not take the user"):
+    with pytest.raises(ConnectionError, match="the broker rejects the user"):
         async with reader_of(secured_kafka.bootstrap):
             pass
     await asyncio.to_thread(_exchange, secured_kafka, name, secured.users[name], tmp_path)

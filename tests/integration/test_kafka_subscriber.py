@@ -482,7 +482,7 @@ async def test_a_running_subscriber_says_in_words_that_its_topic_was_made_anew(
     for _ in old:
         await anext(reading)
     await made_anew(broker, old[0].topic, new)
-    with pytest.raises(UsageError, match=f"topic {old[0].topic}: must hold what comes next, but was made anew"):
+    with pytest.raises(UsageError, match=f"topic {old[0].topic}: must hold the next message, but was made anew"):
         await asyncio.wait_for(to_its_end(reading), 300)  # until the client has asked the broker anew who leads
 
 
@@ -575,7 +575,9 @@ async def test_a_running_subscriber_says_in_words_that_its_topic_was_shortened(b
     place = TopicPartition(old[1].topic, partition_of("east", PARTITIONS))
     async with administrator(broker.bootstrap) as admin:
         await admin.delete_records({place: RecordsToDelete(before_offset=len(WINDOWS))})
-    with pytest.raises(UsageError, match=f"topic {place.topic}: must hold what comes next, but was made anew or short"):
+    with pytest.raises(
+        UsageError, match=f"topic {place.topic}: must hold the next message, but was made anew or short"
+    ):
         async with waiting_for("a refusal"):
             await to_its_end(reading)
 

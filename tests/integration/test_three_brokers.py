@@ -148,7 +148,7 @@ def test_observations_that_an_unclean_election_took_away_are_a_loss_with_a_way_o
     wait_until(lambda: ends(three_brokers, OBSERVATIONS) == before, "a leader without the newest observations")
     first.start()
     assert worker.wait(timeout=PATIENCE) == 1
-    assert "messages that were read are gone; 'tacet worker --accept-loss' goes on" in scenario.log()
+    assert "messages that were read are gone; 'tacet worker --accept-loss' continues" in scenario.log()
     asyncio.run(let_stale_copies_lead(three_brokers, OBSERVATIONS, allowed=False))
     found = findings(scenario)
     assert found

@@ -148,7 +148,7 @@ def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(s
     wait_until(lambda: later_out(scenario.kafka), scenario.log("later")[-2000:])
     assert_one_history(scenario.kafka)
     back = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr
-    assert f"to go on from, got {LATER}; 'tacet recover' says" in back
+    assert f"to continue from, got {LATER}; 'tacet recover' lists" in back
     assert any(f"made by mechanism version {LATER}" in found["what"] for found in findings(scenario))
 
 

@@ -40,6 +40,7 @@ from zlib import crc32
 
 from aiokafka import structs
 from aiokafka.producer.message_accumulator import BatchBuilder
+from anyio._backends._asyncio import CancelScope
 from faust.types.tuples import TP
 from mode import services as mode_services
 from mode import threads as mode_threads
@@ -479,12 +480,18 @@ def _crc(text: str) -> int:
 def order_sets() -> None:
     """Let the order of sets in the clients' libraries follow from their content, not from the process's hash seed.
 
-    They iterate over sets of partitions, brokers and tasks' names. Any order is right; here it is always the same one.
+    They iterate over sets of partitions, brokers, tasks' names and scopes of cancellation. Any order is right; here it
+    is always the same one.
     """
     for kind in (structs.TopicPartition, TP):
         kind.__hash__ = lambda self: _crc(self[0]) * 1000 + self[1]
     structs.BrokerMetadata.__hash__ = lambda self: _crc(str(self[0]))
+    setattr(CancelScope, "__hash__", _number_of_host)  # noqa: B010 - mypy takes it for a method that nobody replaces
     mode_services.Service._get_tasks = _tasks_by_name
+
+
+def _number_of_host(scope: Any) -> int:
+    return int(getattr(scope._host_task, "_number", 0))
 
 
 _get_tasks = mode_services.Service._get_tasks

@@ -110,7 +110,7 @@ def test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1(sce
     stuck.signal(signal.SIGTERM)
     scenario.until(lambda: not stuck.alive)
     assert stuck.exit_code == 1
-    assert scenario.says("StalledError: told to stop while partitions 0, 1 were assigned and had not opened for")
+    assert scenario.says("StalledError: stopped while partitions 0, 1 were assigned and had not opened for")
 
 
 @pytest.mark.parametrize("task", ["Recovery._restart_recovery", "Fetcher._fetcher", "Conductor._subscriber"])

@@ -48,7 +48,7 @@ WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 AWAY = "no Kafka broker answers"
 """What a program says that ends as it starts, because it reaches no broker; a supervisor starts it again."""
 (PRIVATE,) = occupancy.PRIVATE
-TOO_EARLY = "told to stop while"
+TOO_EARLY = "stopped while"
 """What a worker says that is told to stop before its partitions have opened; it ends with 1."""
 ADMIN = "admin"
 """Who reads ``tacet recover`` and follows it."""
@@ -113,6 +113,7 @@ class WireRun(Run):
         self._folder = folder
         self._reading = readers.Reading(None)
         self._service_files = readers.ServiceFiles(folder)
+        self._browsing = readers.Browsing()
 
     def _program(self, name: str) -> Coroutine[Any, Any, int]:
         bootstrap, keys = self.cluster.bootstrap, self._keys
@@ -120,7 +121,7 @@ class WireRun(Run):
             "ingest": lambda: occupancy.ingest(bootstrap, self._feed, keys[-1]),
             RIVAL: lambda: occupancy.ingest(bootstrap, occupancy.NOTHING, keys[-1]),
             "subscriber": lambda: readers.subscriber(bootstrap, self._reading),
-            "service": lambda: readers.service(bootstrap, self._service_files),
+            "service": lambda: readers.service(bootstrap, self._service_files, self._browsing),
             OPERATOR: lambda: occupancy.retire_key(bootstrap, keys[-2], keys[-1]),
             FORMER: lambda: occupancy.worker(bootstrap, occupancy.copy_of(keys[-2])),
             ADMIN: lambda: self._admin.act(self._policy, self._key_of(WORKERS[0])),
@@ -147,6 +148,8 @@ class WireRun(Run):
     def _globals_of(self, name: str) -> Globals:
         if name == ADMIN:
             return recovery.GLOBALS
+        if name == "service":
+            return readers.GLOBALS
         return occupancy.globals_of_a_later_version() if name in self._upgraded else self.own_globals
 
     def _distribute_key(self) -> None:
@@ -193,7 +196,11 @@ class WireRun(Run):
 
     def _begin_anew(self, reader: str) -> None:
         """Do what a reader asks for whose topic has lost records: remove its cursor or its index."""
-        self._service_files.forget() if reader == "service" else self._reading.forget()
+        if reader == "service":
+            self._service_files.forget()
+            self._browsing.forget()
+        else:
+            self._reading.forget()
 
     def _may_end(self, name: str, end: str) -> bool:
         """Return whether a program may end by itself for this reason."""
@@ -248,8 +255,8 @@ class WireRun(Run):
     def _unread(self) -> list[str]:
         """Return which readers have not got every visible record."""
         due = sum(record.committed for each in self.cluster.topics.get(PRIVATE, []) for record in each.records())
-        got = {"subscriber": self._reading.given, "service": self._service_files.count}
-        return [name for name in READERS if name in self.processes and got[name]() != due]
+        got = {"subscriber": [self._reading.given], "service": [self._service_files.count, self._browsing.given]}
+        return [name for name in READERS if name in self.processes and any(count() != due for count in got[name])]
 
     def _late(self) -> str:
         unread = [f"{name} has not got every record" for name in self._unread()]
@@ -325,6 +332,8 @@ class WireRun(Run):
             found += misread(self._reading.lives, log, resumes=self._reading.cursor is not None)
         if "service" in self.processes:
             found += misindexed(self._service_files.records(), [log])
+            found += [f"stream: {each}" for each in misread(self._browsing.lives, log, resumes=True)]
+            found += self._browsing.refused
         return found
 
     def _prepare(self) -> None:

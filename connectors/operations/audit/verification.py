@@ -276,7 +276,7 @@ def verify(
         if signed:
             report["signed"] = _covered(heads, signed[-1])
         if missing:
-            raise AuditError(f"audit: {'; '.join(map(str, missing))}; 'tacet recover' says what can be done")
+            raise AuditError(f"audit: {'; '.join(map(str, missing))}; 'tacet recover' lists the remedies")
     except AuditError as problem:
         report |= {"ok": False, "first_break": str(problem)}
     return report

@@ -164,7 +164,7 @@ class MarkFile:
 def _stopped(path: Path, how: str) -> FinalityError:
     return FinalityError(
         f"{path}: {how} while a run was using the key; nothing more is released, because another process may have "
-        "released under the same key; stop all others that use it; 'tacet recover' says what can be done"
+        "released under the same key; stop all others that use it; 'tacet recover' lists the remedies"
     )
 
 
@@ -177,7 +177,7 @@ def _refuse_other(key_file: Path, marks: Iterable[str], store: str) -> None:
     if bound is not None and store not in marks:
         msg = (
             f"{mark_path(key_file)}: must exist, because this production key has been used: without it, it is unknown "
-            "whether the store was set back; 'tacet recover' says what can be done"
+            "whether the store was set back; 'tacet recover' lists the remedies"
         )
         raise UsageError(msg)
 
@@ -251,9 +251,7 @@ def _document(path: Path) -> tuple[dict[str, Chains], dict[str, str]]:
         version = int(document["tacet_mark"])
         parsed = _parse(document) if version == VERSION else ({}, {})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        msg = (
-            f"{path}: must be the mark that 'tacet run' wrote, but it is damaged; 'tacet recover' says what can be done"
-        )
+        msg = f"{path}: must be the mark that 'tacet run' wrote, but it is damaged; 'tacet recover' lists the remedies"
         raise DamagedMarkError(msg) from None
     if version != VERSION:
         raise UsageError(f"{path}: must be a mark of version {VERSION}, got {version}; use the version that wrote it")

@@ -144,7 +144,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
         except TimeoutError:
             raise
         except (OSError, KafkaError) as error:  # the broker is gone; the waiting connection will fail as well
-            log.info("a broker could not be asked: %s", type(error).__name__)
+            log.info("a request to a broker failed: %s", type(error).__name__)
         finally:
             probe.close()
 

@@ -54,7 +54,7 @@ class BrokerHealth:
         self.set_session_timeout(session_timeout)
         self._lock = threading.Lock()
         self._hanging: set[Address] = set()
-        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._open: weakref.WeakKeyDictionary[Connection, None] = weakref.WeakKeyDictionary()  # in order of opening
 
     def set_session_timeout(self, session_timeout: float) -> None:
         """Derive how long a broker is waited for from a session timeout, in seconds."""
@@ -71,7 +71,7 @@ class BrokerHealth:
         """Record a connection, and that its broker answers."""
         with self._lock:
             self._hanging.discard(connection.address)
-            self._open.add(connection)
+            self._open[connection] = None
 
     def record_refusal(self, address: Address) -> None:
         """Record that a broker refuses connections: it is down, so callers fail fast."""
@@ -85,7 +85,7 @@ class BrokerHealth:
             self._hanging.add(address)
             waiting = [connection for connection in self._open if connection.address == address]
         if not known:
-            log.warning("a broker at %s:%d hangs; it is waited for no more until it answers", *address)
+            log.warning("a broker at %s:%d hangs; nothing waits for it until it answers", *address)
         for connection in waiting:
             with suppress(RuntimeError):  # its loop has ended, and with it everything that waited there
                 connection.loop.call_soon_threadsafe(connection.abort)

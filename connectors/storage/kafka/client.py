@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import murmur2
 
 from connectors.runtime.retries import log_error_kinds_only
@@ -128,7 +128,10 @@ async def connect(client: Any, bootstrap: str) -> None:
     """Start a client of Kafka; ConnectionError if no broker answers."""
     try:
         await client.start()
-    except KafkaConnectionError as error:
+    except KafkaError as error:
+        # aiokafka raises the bare class for a connection that breaks while a producer looks for its coordinator.
+        if not isinstance(error, KafkaConnectionError) and type(error) is not KafkaError:
+            raise
         raise ConnectionError(f"no Kafka broker answers at {bootstrap}{Access().describe()}") from error
 
 
@@ -197,7 +200,7 @@ async def close(client: Any) -> None:
 
 def _log_client_failure(stopping: asyncio.Future[None]) -> None:
     if not stopping.cancelled() and stopping.exception() is not None:
-        log.info("a client did not end well: %s", type(stopping.exception()).__name__)
+        log.info("a client did not close cleanly: %s", type(stopping.exception()).__name__)
 
 
 # --- retries ----------------------------------------------------------------------------------------

@@ -244,8 +244,9 @@ async def refuse_unfit(bootstrap: str, control: ClusterState, policy: Policy, ke
             raise
         except Exception as error:
             msg = (
-                f"policy: partition {partition} must be able to go on under version {policy.version}, but its state "
-                f"does not fit ({type(error).__name__}); nothing was accepted, workers go on under {control.current()}"
+                f"policy: partition {partition} must be able to continue under version {policy.version}, but its state "
+                f"does not fit ({type(error).__name__}); nothing was accepted, workers continue under "
+                f"{control.current()}"
             )
             raise UsageError(msg) from error
         if size > MAX_RECORD:

@@ -53,7 +53,7 @@ class Access:
         try:
             self._file_contents = self._files()
         except UsageError as error:
-            log.warning("what was read before is shown to brokers once more: %s", error)
+            log.warning("credentials were not read again, the former ones are used: %s", error)
         return self._file_contents
 
     def _files(self) -> dict[str, Any]:
@@ -82,11 +82,11 @@ class Access:
         """Return an error if a connection failed because of credentials or certificates; None for any other failure."""
         if not isinstance(error, _REFUSALS):
             return None
-        reason = "the broker does not take the user"
+        reason = "the broker rejects the user"
         if isinstance(error, ssl.SSLCertVerificationError):
-            reason = f"the broker's certificate is not taken ({error.verify_message.rstrip('.')})"
+            reason = f"the broker's certificate is rejected ({error.verify_message.rstrip('.')})"
         elif isinstance(error, ssl.SSLError):
-            reason = f"no TLS came about ({getattr(error, 'reason', None) or type(error).__name__})"
+            reason = f"the TLS handshake failed ({getattr(error, 'reason', None) or type(error).__name__})"
         elif isinstance(error, UnsupportedSaslMechanismError):
             reason = "the broker does not offer this mechanism"
         return AccessRefusedError(f"Kafka: {server}{self.describe()}: {reason}")
@@ -114,7 +114,9 @@ def refuse_contradictions(settings: Settings) -> None:
     if (settings.kafka_cert_file is None) != (settings.kafka_key_file is None):
         raise UsageError("TACET_KAFKA_CERT_FILE, TACET_KAFKA_KEY_FILE: must be set both, or neither")
     if protocol == "SASL_PLAINTEXT" and settings.kafka_sasl_mechanism == "PLAIN":
-        raise UsageError(f"TACET_KAFKA_SASL_MECHANISM: must not be PLAIN with {by}, which lets all read the password")
+        raise UsageError(
+            f"TACET_KAFKA_SASL_MECHANISM: must not be PLAIN with {by}, which sends the password in clear text"
+        )
 
 
 def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:

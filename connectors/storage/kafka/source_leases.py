@@ -160,7 +160,7 @@ class SourceLeases:
                 await self._beat()
                 lost = displaced(await read(self._bootstrap), self._id, self._pairs)
             except (KafkaError, ConnectionError, TimeoutError) as error:
-                log.warning("no sign of life given: %s", type(error).__name__)
+                log.warning("sources were not renewed: %s", type(error).__name__)
                 continue
             if lost is not None:
                 site, source = lost
@@ -193,5 +193,5 @@ class SourceLeases:
         try:
             await asyncio.wait_for(self._write(sign_of_life(self._id, alive=False)), 2.0)
         except (KafkaError, TimeoutError) as error:
-            log.info("sources not given back: %s", type(error).__name__)
+            log.info("sources were not released: %s", type(error).__name__)
         await close(self._producer)

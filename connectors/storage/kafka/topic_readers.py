@@ -83,7 +83,7 @@ async def read_range(
         if not begin <= start <= end:
             msg = (
                 f"partition {partition} of {topic}: offset {start} is needed, the log holds [{begin}, {end}); "
-                "'tacet recover --kafka' says what can be done"
+                "'tacet recover --kafka' lists the remedies"
             )
             raise LossError(msg)
         return await _read(reader, at, start, end), end
@@ -396,8 +396,8 @@ async def open_tail(
 def topic_recreated(topic: str) -> UsageError:
     """Return the error for a topic that is no longer the one that was being read."""
     return UsageError(
-        f"topic {topic}: must hold what comes next, but was made anew or shortened while it was read; start "
-        "again, with a cursor (which says whether anything would be skipped) or from the start"
+        f"topic {topic}: must hold the next message, but was made anew or shortened while it was read; start "
+        "again, with a cursor (which shows whether anything would be skipped) or from the beginning"
     )
 
 

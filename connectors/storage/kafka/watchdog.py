@@ -60,7 +60,7 @@ class Watchdog:
         if not late:
             return None
         longest = max(self._waited[number] for number in late)
-        return StalledError(f"told to stop while {_were(late)} assigned and had not opened for {longest:.0f} s")
+        return StalledError(f"stopped while {_were(late)} assigned and had not opened for {longest:.0f} s")
 
     def _longer_than(self, seconds: float) -> list[int]:
         return sorted(number for number, waited in self._waited.items() if waited >= seconds)

@@ -233,7 +233,7 @@ async def _guard(app: TacetApp, watchdog: Watchdog) -> None:
         watchdog.check(app.consumer.unopened())
         ended = [*tasks.ended(), *app.consumer.ended_tasks()]
         if ended and not (app.task_manager.failed.is_set() or app.crashed):
-            raise StalledError(f"{', '.join(ended)}: ended by itself; without it nothing is read any more")
+            raise StalledError(f"{', '.join(ended)}: ended by itself; nothing is read without it")
 
 
 async def _run_periodically(task: Callable[[], Coroutine[Any, Any, None]], every: float) -> None:
@@ -249,11 +249,7 @@ def _failure(work: asyncio.Task[None]) -> BaseException | None:
     """
     if not work.done():
         return None
-    return (
-        UnexpectedCancellationError("work was cancelled and nobody had asked for that")
-        if work.cancelled()
-        else work.exception()
-    )
+    return UnexpectedCancellationError("work was cancelled unexpectedly") if work.cancelled() else work.exception()
 
 
 def _code(failure: BaseException | None) -> int:
@@ -278,7 +274,7 @@ def _file_error(failure: BaseException) -> str | None:
     if not isinstance(failure, OSError) or not isinstance(failure.filename, str):
         return None
     if failure.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"{failure.filename}: disk full; make room and start again"
+        return f"{failure.filename}: disk full; free space and start again"
     return f"{failure.filename}: must be a file that can be used ({failure.strerror}); repair that and start again"
 
 

@@ -118,7 +118,7 @@ class TakeoverFilter(logging.Filter):
         fenced = any(issubclass(kind, _FENCED) for kind in kinds)
         if not fenced and not str(record.msg).startswith(self.TEXTS):
             return True
-        log.info("partitions go to another worker, or come from one")
+        log.info("partitions are being reassigned")
         return False
 
 

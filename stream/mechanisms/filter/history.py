@@ -241,13 +241,15 @@ class DayHistory:
         """Return the days with these revised parts."""
         for history in histories:
             if history.day not in {day.number for day in state}:
-                raise DataError("day history: a day must be held that something is told of")
+                raise DataError("day history: must have every day that is revised")
             state = tuple(self._with(day, history) if day.number == history.day else day for day in state)
         return state
 
     def _with(self, day: StoredDay, history: RevisedDay) -> StoredDay:
         if len(history.median) != len(day.ends):
-            raise DataError(f"day history: {len(day.ends)} windows are held of a day, {len(history.median)} told of")
+            raise DataError(
+                f"day history: {len(day.ends)} windows of a day are stored, but {len(history.median)} are revised"
+            )
         shape = 2, len(day.ends), self.mechanism.nodes
         revised = np.zeros(shape, np.int64) if day.revised is None else day.revised.copy()
         revised[:, :, history.zones] = history.median, history.half_width

@@ -42,9 +42,9 @@ def test_a_reader_with_a_token_is_given_what_was_published_in_its_order_and_a_fr
         assert tacet.frame(**there).equals(here)
         assert tacet.sites(url=running.address, token=token) == tacet.sites(store=folder / "store")
         for wrong in ("nobody", None):
-            with pytest.raises(tacet.UsageError, match="gives audience facilities, got 401"):
+            with pytest.raises(tacet.UsageError, match="serves audience facilities, got 401"):
                 next(tacet.releases(**there | {"token": wrong}))
-        with pytest.raises(tacet.UsageError, match=r"gives audience public, got 40[03]"):
+        with pytest.raises(tacet.UsageError, match=r"serves audience public, got 40[03]"):
             next(tacet.releases(**there | {"audience": "public"}))
 
 

@@ -162,7 +162,7 @@ def test_the_uptime_clock_is_for_loopback_alone(tmp_path: Path, source: str, all
 
 def test_the_uptime_clock_needs_a_laboratory_key(tmp_path: Path) -> None:
     key_files.create(tmp_path / "key", laboratory=False)
-    with pytest.raises(UsageError, match="must go with a laboratory key"):
+    with pytest.raises(UsageError, match="must be used with a laboratory key"):
         check_uptime_clock(load_policy(policy_text()), tmp_path / "key")
 
 

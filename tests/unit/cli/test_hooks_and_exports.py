@@ -28,7 +28,7 @@ from tests.support.released_store import count
     ("words", "rule"),
     [
         ((), "TACET_HOOKS_FILE: must name a file of systems"),
-        (("--tls-cert", "a.pem"), "--tls-cert goes with --tls-key"),
+        (("--tls-cert", "a.pem"), "--tls-cert: must be used with --tls-key"),
     ],
 )
 def test_hooks_without_its_files_is_refused(
@@ -79,7 +79,7 @@ def test_export_names_an_address_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = run("export", "prometheus", "--kafka", "127.0.0.1:9", "--audience", "public", "--listen", address)
-    assert (done.code, f"--listen: must be an address that is free here, got {address}" in done.problem) == (2, True)
+    assert (done.code, f"--listen: must be a free address of this machine, got {address}" in done.problem) == (2, True)
 
 
 # --- evaluate -------------------------------------------------------------------------------------------

@@ -46,4 +46,4 @@ def test_a_verb_reads_from_one_place(other: list[str]) -> None:
 
 def test_a_token_goes_with_a_url(tmp_path: Path) -> None:
     done = run("subscribe", "--audience", "a", "--store", tmp_path, "--token-file", tmp_path / "token")
-    assert (done.code, "--token-file: must go with --url" in done.problem) == (2, True)
+    assert (done.code, "--token-file: must be used with --url" in done.problem) == (2, True)

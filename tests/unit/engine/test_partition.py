@@ -130,7 +130,7 @@ def test_a_mechanism_version_from_which_none_can_go_on_is_refused_whatever_is_ac
     snapshot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
-    with pytest.raises(UsageError, match=f"must be other to go on from, got {MECHANISMS}; 'tacet recover' says"):
+    with pytest.raises(UsageError, match=f"must be other to continue from, got {MECHANISMS}; 'tacet recover' lists"):
         PartitionEngine(POLICY, laboratory(), accept_policy=True).restore(snapshot)
 
 

@@ -122,7 +122,7 @@ def test_a_record_that_is_there_with_other_bytes_ends_it() -> None:
 
 def test_what_another_mechanism_version_may_have_made_is_not_made_again() -> None:
     """An entry does not show the noise, so equal entries would not prove equal records."""
-    with pytest.raises(UsageError, match="it is not known which of them made the entries"):
+    with pytest.raises(UsageError, match="which of them made the entries is not known"):
         made(lost=records(), versions=["another", MECHANISMS])
 
 

@@ -209,5 +209,5 @@ async def test_a_version_never_goes_back_to_a_state_of_a_later_one() -> None:
     with later():
         cluster.versions = (LATER,)
         await cluster.work(THIRD)
-    with pytest.raises(UsageError, match=f"mechanism version: must be .* to go on from, got {LATER}"):
+    with pytest.raises(UsageError, match=f"mechanism version: must be .* to continue from, got {LATER}"):
         await cluster.work(len(LOG))

@@ -223,7 +223,7 @@ PLAIN = '\n[[release]]\nname = "plain"\nquery = "count"\nmechanism = "laplace"\n
     ("made", "rule"),
     [
         (text().replace('day_starts = "04:00"\ncontribution = "8h"\n', ""), "needs day_starts"),
-        (text(releases=day_release() + PLAIN), "identity = 'login' must go with unit = 'device_day'"),
+        (text(releases=day_release() + PLAIN), "identity = 'login' must be used with unit = 'device_day'"),
         (text().replace('identity = "login"', 'others = "count"'), "others must be given with identity = 'login' only"),
         (text('login_attribute = "chargeable_user_identity"\nhome_realms = ["x"]\n'), "has no realm"),
         (text('shared_logins = [" lab"]\n'), "printable characters"),

@@ -289,8 +289,8 @@ def test_the_group_is_the_one_of_the_environment_unless_it_is_given(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--run"], "--run: must go with --counts or --telegraf, the topics that 'tacet run' reads"),
-        (["--telegraf-group", "east"], "--telegraf-group: must go with --telegraf"),
+        (["--run"], "--run: must be used with --counts or --telegraf, the topics that 'tacet run' reads"),
+        (["--telegraf-group", "east"], "--telegraf-group: must be used with --telegraf"),
         (["--telegraf", OBSERVATIONS], "--telegraf: must be the topic that telegraf writes, not one of tacet.…"),
         (["--counts", OBSERVATIONS], "--counts: must be the topic that people counters write, not one of tacet.…"),
         (["--telegraf", "a topic"], "--telegraf: must be a topic's name"),

@@ -193,9 +193,9 @@ def test_while_a_file_cannot_be_read_the_last_password_is_shown_and_the_log_says
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (SaslAuthenticationFailed(SECRET), "the broker does not take the user"),
+        (SaslAuthenticationFailed(SECRET), "the broker rejects the user"),
         (UnsupportedSaslMechanismError(SECRET), "the broker does not offer this mechanism"),
-        (ssl.SSLError(1, SECRET), "no TLS came about"),
+        (ssl.SSLError(1, SECRET), "the TLS handshake failed"),
     ],
 )
 def test_a_refusal_says_who_was_refused_where_and_why_and_no_secret(

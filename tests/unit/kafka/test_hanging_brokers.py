@@ -145,7 +145,7 @@ async def test_a_connection_on_which_nothing_comes_back_ends_when_the_broker_say
     with pytest.raises(TimeoutError):
         await question(query)
     assert BROKER_HEALTH.hangs(broker.address)
-    output = f"a broker at 127.0.0.1:{broker.port} hangs; it is waited for no more until it answers"
+    output = f"a broker at 127.0.0.1:{broker.port} hangs; nothing waits for it until it answers"
     assert [line for line in caplog.messages if "hangs" in line] == [output]
 
 

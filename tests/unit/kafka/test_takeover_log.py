@@ -28,7 +28,7 @@ def test_a_takeover_is_information(
     caplog.set_level("INFO")
     logging.getLogger(name).error(text, *([argument] if argument else []), exc_info=error)
     output = [(line.name, line.levelname, line.getMessage()) for line in caplog.records]
-    assert output == [(writers.__name__, "INFO", "partitions go to another worker, or come from one")]
+    assert output == [(writers.__name__, "INFO", "partitions are being reassigned")]
 
 
 @pytest.mark.parametrize(

@@ -103,5 +103,5 @@ async def test_a_topic_that_was_shortened_is_said_in_words() -> None:
     await following.open(["old"])
     await present(following)
     topics.begins[OLD] = topics.lengths[OLD] = 9
-    with pytest.raises(UsageError, match="topic old: must hold what comes next, but was made anew or shortened"):
+    with pytest.raises(UsageError, match="topic old: must hold the next message, but was made anew or shortened"):
         await following.coming()

@@ -72,7 +72,7 @@ def test_a_worker_told_to_stop_says_what_has_not_opened_for_long(watchdog: Watch
     look(watchdog, clock, [0, 1], 36.0)
     late = watchdog.late()
     assert isinstance(late, StalledError)
-    assert str(late) == "told to stop while partitions 0, 1 were assigned and had not opened for 42 s"
+    assert str(late) == "stopped while partitions 0, 1 were assigned and had not opened for 42 s"
     look(watchdog, clock, [], 0.25)
     assert watchdog.late() is None
 

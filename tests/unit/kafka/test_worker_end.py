@@ -112,7 +112,7 @@ def test_one_that_is_told_to_stop_while_they_have_long_not_opened_ends_with_1(en
         app.consumer.closed = [0, 1]
         asyncio.get_running_loop().call_later(60.1, told_to_stop)
 
-    said = "StalledError: told to stop while partitions 0, 1 were assigned and had not opened for 60 s"
+    said = "StalledError: stopped while partitions 0, 1 were assigned and had not opened for 60 s"
     assert ended(start) == (1, f"worker stopped: {said}")
 
 
@@ -128,7 +128,7 @@ def test_one_of_which_a_task_has_ended_ends_with_1_and_names_it(ended: Any) -> N
     async def start(app: FakeApp) -> None:
         asyncio.get_running_loop().call_later(60.0, app.consumer.ended.append, "aiokafka's fetcher")
 
-    said = "aiokafka's fetcher: ended by itself; without it nothing is read any more"
+    said = "aiokafka's fetcher: ended by itself; nothing is read without it"
     assert ended(start) == (1, f"worker stopped: StalledError: {said}")
 
 
@@ -136,15 +136,15 @@ def test_one_whose_work_is_cancelled_and_nobody_asked_for_that_ends_with_1(ended
     async def start(app: FakeApp) -> None:
         raise asyncio.CancelledError
 
-    said = "UnexpectedCancellationError: work was cancelled and nobody had asked for that"
+    said = "UnexpectedCancellationError: work was cancelled unexpectedly"
     assert ended(start) == (1, f"worker stopped: {said}")
 
 
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.ENOSPC, "/keys/key: disk full; make room and start again"),
-        (errno.EDQUOT, "/keys/key: disk full; make room and start again"),
+        (errno.ENOSPC, "/keys/key: disk full; free space and start again"),
+        (errno.EDQUOT, "/keys/key: disk full; free space and start again"),
         (
             errno.EROFS,
             "/keys/key: must be a file that can be used (Read-only file system); repair that and start again",

@@ -134,7 +134,7 @@ def test_a_store_that_was_set_back_names_recover_when_it_stops(scenario: Any) ->
         with embedded(POLICY, scenario / "key", scenario / "store"):
             pass
 
-    with pytest.raises(FinalityError, match=r"set back.*'tacet recover' says what can be done"):
+    with pytest.raises(FinalityError, match=r"set back.*'tacet recover' lists the remedies"):
         start_and_stop()
 
 
@@ -249,7 +249,7 @@ def test_an_unreadable_key_and_a_missing_store_are_both_named(scenario: Any) -> 
 
 def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(scenario: Any) -> None:
     shutil.rmtree(scenario / "store")
-    assert "a new ledger needs a new key; 'tacet recover' says what can be done" in starts(scenario)
+    assert "a new ledger needs a new key; 'tacet recover' lists the remedies" in starts(scenario)
     what, ways = only(scenario)
     assert "there is no store; the mark beside the key knows of " in what
     assert [way.split()[0] for way in ways] == ["put", "begin"]

@@ -75,14 +75,14 @@ def test_visits_and_gap_are_terms_of_a_day(other: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (CHANGED.replace('unit = "device_day"\n', ""), "count = 'changes' must go with unit = 'device_day'"),
-        (CHANGED.replace("gaussian", "laplace"), "count = 'changes' must go with noise = 'gaussian', got laplace"),
-        (CHANGED.replace('"filter"', '"plain"'), "count = 'changes' must go with filter, got laplace"),
+        (CHANGED.replace('unit = "device_day"\n', ""), "count = 'changes' must be used with unit = 'device_day'"),
+        (CHANGED.replace("gaussian", "laplace"), "count = 'changes' must be used with noise = 'gaussian', got laplace"),
+        (CHANGED.replace('"filter"', '"plain"'), "count = 'changes' must be used with filter, got laplace"),
         (CHANGED.replace(LEVELS, 'levels = ["zone", "building"]\n'), "levels other than zone must have shares"),
         (CHANGED + 'revise = ["1h"]\n', "revise must be '1d' with count = 'changes'"),
         (
             CHANGED + 'queries = [{ name = "heat", kind = "heatmap", windows = 4 }]\n',
-            "queries must not go with count = 'changes'",
+            "queries must not be used with count = 'changes'",
         ),
         (CHANGED + 'zones = { kind = "hall" }\n', "zones must all be in a release with count = 'changes'"),
         (CHANGED.replace('"changes"', '"visits"'), "must be 'ticks' or 'changes', got 'visits'"),
@@ -120,7 +120,7 @@ def test_a_site_that_does_not_bound_visits_is_refused(site: str, told: str) -> N
 @pytest.mark.parametrize("key", ["visits = 3\n", 'gap = "15min"\n'])
 def test_a_bound_of_visits_that_nothing_uses_is_refused(key: str) -> None:
     told = refusal(day_release("day"), day_site(residents="ignore") + key)
-    assert f"site.dbh.{key.split(maxsplit=1)[0]}: must go with a release that has count = 'changes'" in told
+    assert f"site.dbh.{key.split(maxsplit=1)[0]}: must be used with a release that has count = 'changes'" in told
 
 
 def test_zones_alone_may_be_a_part_of_a_site() -> None:

@@ -106,7 +106,7 @@ def test_a_window_is_charged_a_wth_of_epsilon_rounded_up() -> None:
         ({"daily_budget": {"board": "2"}}, "must belong to an audience that has an epsilon"),
         ({"mechanism": "uniform"}, "w must be given with uniform, sample and ba"),
         ({"w": 3}, "w must be given with uniform, sample and ba"),
-        ({"mechanism": "laplace", "revise": "1h"}, "revise must go with filter"),
+        ({"mechanism": "laplace", "revise": "1h"}, "revise must be used with filter"),
         ({"mechanism": "uniform", "w": 2, "epsilon": {"a": "1", "b": "1"}}, "audience"),
     ],
 )
@@ -180,9 +180,9 @@ TICKS = 96
     ("fields", "rule"),
     [
         ({"noise": "gaussian", "unit": "window"}, "noise"),
-        ({"delta": "1e-6"}, "delta must go with noise = 'gaussian'"),
-        ({"unit": "window", "delta": "1e-6"}, "delta must go with unit = 'device_day'"),
-        ({"mechanism": "pegasus"}, "unit = 'device_day' must go with laplace or filter, got pegasus"),
+        ({"delta": "1e-6"}, "delta must be used with noise = 'gaussian'"),
+        ({"unit": "window", "delta": "1e-6"}, "delta must be used with unit = 'device_day'"),
+        ({"mechanism": "pegasus"}, "unit = 'device_day' must be used with laplace or filter, got pegasus"),
         ({"daily_budget": {"public": "2"}}, "daily_budget"),
         ({"epsilon": {"public": "0.000000095"}}, "must leave each of a day's 96 windows at least 0.000000001 at house"),
     ],

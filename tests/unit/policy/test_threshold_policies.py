@@ -65,7 +65,7 @@ def example() -> Policy:
         ("threshold = 20", 'threshold = 0\nalert = "below"', "a threshold of alert = 'below' must be at least 1"),
         ("threshold = 20", 'threshold = 20\nmiss = "0.5"', "miss must be above 0 and below 0.5, got 0.5"),
         ("threshold = 20", 'threshold = 20\nlevel = "floor"\nschedule = [{ zone = "101", day = "mon", start = "09:00", '
-         'end = "10:00" }]', "schedule must go with level = 'zone', got floor"),
+         'end = "10:00" }]', "schedule must be used with level = 'zone', got floor"),
         ("threshold = 20", 'threshold = 20\nschedule = [{ zone = "9", day = "mon", start = "09:00", end = "10:00" }]',
          "schedule must name zones of the release, got '9'"),
         ("threshold = 20", 'threshold = 20\nschedule = [{ zone = "101", day = "dn", start = "09:00", end = "10:00" }]',
@@ -77,8 +77,8 @@ def example() -> Policy:
         ('facilities = "90"', 'facilities = "91"', "epsilon, and daily_budget, must be one for all audiences"),
         ('unit = "run"', "", "daily_budget must be given for each audience with unit = 'run', and only then"),
         ('"100000"', '"80"', "daily_budget must pay for at least one run"),
-        ("events = 2", 'events = 2\naudience = "public"', "audience must go with counts"),
-        ("events = 2", 'events = 2\ncounts = "w"', "epsilon must not go with counts, whose values are paid for"),
+        ("events = 2", 'events = 2\naudience = "public"', "audience must be used with counts"),
+        ("events = 2", 'events = 2\ncounts = "w"', "epsilon must not be used with counts, whose values are paid for"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(old: str, new: str, rule: str) -> None:

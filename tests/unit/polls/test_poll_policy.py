@@ -46,8 +46,8 @@ def test_valid_polls_are_accepted(interval: str) -> None:
         (PROBED + poll("by = 'aruba'", "port = 0"), "must be above 0"),
         (PROBED + poll("by = 'aruba'", "community = 'a'"), "community"),
         (PROBED + poll("by = 'meraki'"), "must be a cloud system, 'cloud:NAME', with by = 'meraki'"),
-        (PROBED + poll("by = 'unifi'", "port = 443"), "port must not go with by = 'unifi'"),
-        (PROBED + poll("by = 'unifi'", "user = 'a'"), "user must not go with by = 'unifi'"),
+        (PROBED + poll("by = 'unifi'", "port = 443"), "port must not be used with by = 'unifi'"),
+        (PROBED + poll("by = 'unifi'", "user = 'a'"), "user must not be used with by = 'unifi'"),
         (poll("by = 'smartzone'"), "must have a [[site.NAME.probe]]"),
     ],
 )

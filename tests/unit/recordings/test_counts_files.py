@@ -156,7 +156,7 @@ def test_revised_values_are_written_for_every_time_and_nearer(tmp_path: Path, sp
 
 
 def test_only_the_filter_revises_a_table(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="revise must go with filter"):
+    with pytest.raises(UsageError, match="revise must be used with filter"):
         release(table(tmp_path, *GOOD), mechanism="pegasus", revise="1h")
 
 

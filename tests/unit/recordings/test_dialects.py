@@ -272,4 +272,4 @@ def test_a_dialect_without_a_recording_is_refused(scenario: Path) -> None:
                  str(scenario / "none"), "--udp", "127.0.0.1:0", "--timezone", "UTC"]  # fmt: skip
     done = CliRunner().invoke(tacet, arguments)
     assert done.exit_code == 2
-    assert "must go with --observations" in done.output
+    assert "must be used with --observations" in done.output

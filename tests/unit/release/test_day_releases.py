@@ -203,16 +203,16 @@ def test_every_charge_says_what_its_day_paid_for() -> None:
 
 
 REFUSED = {
-    "mechanism": (RELEASE.replace('"laplace"', '"pegasus"'), "unit = 'device_day' must go with laplace or filter"),
+    "mechanism": (RELEASE.replace('"laplace"', '"pegasus"'), "unit = 'device_day' must be used with laplace or filter"),
     "gaussian by the window": (
-        RELEASE.replace('unit = "device_day"\n', ""), "noise = 'gaussian' must go with unit = 'device_day'",
+        RELEASE.replace('unit = "device_day"\n', ""), "noise = 'gaussian' must be used with unit = 'device_day'",
     ),
-    "budget": (RELEASE + 'daily_budget = { public = "4" }\n', "daily_budget must not go with unit = 'device_day'"),
-    "w_budget": (RELEASE + 'w_budget = { public = "4" }\n', "w_budget must not go with unit = 'device_day'"),
-    "refresh": (RELEASE + 'refresh = "7d"\n', "refresh must not go with unit = 'device_day'"),
-    "states": (RELEASE + 'states = { both = ["101", "201"] }\n', "states must not go with unit = 'device_day'"),
+    "budget": (RELEASE + 'daily_budget = { public = "4" }\n', "daily_budget must not be used with unit = 'device_day'"),
+    "w_budget": (RELEASE + 'w_budget = { public = "4" }\n', "w_budget must not be used with unit = 'device_day'"),
+    "refresh": (RELEASE + 'refresh = "7d"\n', "refresh must not be used with unit = 'device_day'"),
+    "states": (RELEASE + 'states = { both = ["101", "201"] }\n', "states must not be used with unit = 'device_day'"),
     "delta of laplace": (
-        RELEASE.replace('"gaussian"', '"laplace"') + 'delta = "1e-6"\n', "delta must go with noise = 'gaussian'",
+        RELEASE.replace('"gaussian"', '"laplace"') + 'delta = "1e-6"\n', "delta must be used with noise = 'gaussian'",
     ),
     "delta too large": (RELEASE + 'delta = "0.1"\n', r"delta .*: must be a decimal in quotes from '1e-10' to '0.01'"),
 }  # fmt: skip

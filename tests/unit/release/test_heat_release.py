@@ -232,7 +232,7 @@ def test_heat_maps_that_no_snapshot_holds_are_refused_when_the_policy_is_read() 
 
 def test_a_day_release_goes_with_no_other_question() -> None:
     other = 'queries = [{ name = "heat", kind = "heatmap", windows = 4 }, { name = "q", kind = "low", windows = 1, '
-    with pytest.raises(PolicyError, match="queries other than heatmap must not go with unit = 'device_day'"):
+    with pytest.raises(PolicyError, match="queries other than heatmap must not be used with unit = 'device_day'"):
         policy(BY_DAY + other + "threshold = 1 }]\n", SITE_DAY)
 
 

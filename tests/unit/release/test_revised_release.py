@@ -299,7 +299,10 @@ def test_what_is_held_of_an_hour_is_its_noisy_values_and_one_state() -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ('mechanism = "pegasus"\nepsilon = { fine = "1" }\nrevise = "1h"', "revise must go with filter, got pegasus"),
+        (
+            'mechanism = "pegasus"\nepsilon = { fine = "1" }\nrevise = "1h"',
+            "revise must be used with filter, got pegasus",
+        ),
         (PLAIN + 'revise = ["1h", "1h"]', "revise must name '1h' and '1d' once each"),
         (PLAIN + 'revise = "2h"', "'1h' or '1d'"),
         (

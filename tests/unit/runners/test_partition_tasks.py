@@ -441,7 +441,7 @@ async def test_a_position_before_the_log_stops_with_partition_and_how_much_is_go
     with pytest.raises(LossError, match=r"partition 2 .* offset 5 is next, .* begins at 9: 4 messages are gone"):
         await tenures(journal).open(2, bounds(9, 100))
     price = r"the windows of site dbh from the one that ends at 2026-03-02T14:00:00Z on, .* coverage 0, and are charged"
-    with pytest.raises(LossError, match=f"'tacet worker --accept-loss' goes on .*: {price}"):
+    with pytest.raises(LossError, match=f"'tacet worker --accept-loss' continues .*: {price}"):
         await tenures(journal).open(2, bounds(9, 20))
     with pytest.raises(LossError, match=r"ends at 3: 2 messages that were read are gone"):
         await tenures(journal).open(2, bounds(0, 3))
@@ -465,7 +465,9 @@ async def test_a_log_made_anew_under_a_running_worker_is_told_from_one_that_come
     await tenure.check_same_log(bounds(0, 2 * EVERY))
     with pytest.raises(LossError, match=r"partition 2 .* ends at 3: 7 messages that were read are gone"):
         await tenure.check_same_log(bounds(0, 3))
-    with pytest.raises(LossError, match=r"log begins at 13: 3 messages are gone; 'tacet worker --accept-loss' goes on"):
+    with pytest.raises(
+        LossError, match=r"log begins at 13: 3 messages are gone; 'tacet worker --accept-loss' continues"
+    ):
         await tenure.check_same_log(bounds(2 * EVERY + 3, 100))
     journal.log[2 * EVERY - 1] = b'{"n": 77}'
     with pytest.raises(LossError, match=r"partition 2 .* the topic was made anew"):
@@ -554,7 +556,7 @@ async def test_an_audit_topic_that_was_put_back_from_a_mirror_is_read_from_its_b
 async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
     journal = FakeJournal()
     journal.snapshot_lost = True
-    with pytest.raises(LossError, match="its snapshot was deleted; 'tacet recover --kafka' says what can be done"):
+    with pytest.raises(LossError, match="its snapshot was deleted; 'tacet recover --kafka' lists the remedies"):
         await tenures(journal).open(0, bounds(0, 100))
     assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).fetch_offset == 7
 

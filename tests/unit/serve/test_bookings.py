@@ -317,7 +317,7 @@ places = {{ "Blue room" = "blue", "Raum Rot" = "red" }}
         (CALENDAR + 'file = "a.ics"\nzone = "blue"\n' + ADDRESS, "either file or address"),
         (CALENDAR + 'file = "a.ics"', "either zone or places"),
         (CALENDAR + 'file = "a.ics"\nzone = "blue"\nplaces = { x = "red" }', "either zone or places"),
-        (CALENDAR + 'file = "a.ics"\nzone = "blue"\ninternal = true', "internal must go with address"),
+        (CALENDAR + 'file = "a.ics"\nzone = "blue"\ninternal = true', "internal must be used with address"),
         (CALENDAR + 'address = "http://needle-link/"\nzone = "blue"', "must be an https address"),
         (CALENDAR + 'address = "https://me:needle-link@a/"\nzone = "blue"', "must have no user name"),
         ("empty_devices = 3\n" + CALENDAR + 'file = "a.ics"\nzone = "blue"', "used_devices must be above"),

@@ -65,7 +65,7 @@ def test_the_next_version_continues_a_store_of_the_present_one_where_that_is_acc
         work(half, [])
         assert verify(store_bundle(half, records=True), half, half.parent / "key")["ok"]
     assert records(half).items() > before.items()
-    with pytest.raises(UsageError, match=f"must be {NOW} to go on from, got {LATER}; 'tacet recover' says"):
+    with pytest.raises(UsageError, match=f"must be {NOW} to continue from, got {LATER}; 'tacet recover' lists"):
         work(half, [], accept=True)
     assert [way.split()[0] for way in ways(half)] == ["'tacet", "begin"]
 
@@ -91,7 +91,7 @@ def test_what_two_versions_have_published_beyond_a_copy_is_repeated_by_neither(h
     with later():
         work(half, WALKED[HALF:], accept=True)
     put_back(half)
-    with pytest.raises(UsageError, match=f"must be {LATER}, which had a part .* got {NOW}; .* 'tacet recover' says"):
+    with pytest.raises(UsageError, match=f"must be {LATER}, which had a part .* got {NOW}; .* 'tacet recover' lists"):
         work(half, WALKED[HALF:])
     assert [way.split()[0] for way in ways(half)] == ["put", "begin"]
     with later():

@@ -245,7 +245,7 @@ async def test_a_running_subscriber_notices_that_another_release_lies_where_its_
     if same:
         await looking
     else:
-        with pytest.raises(UsageError, match="topic t: must hold what comes next, but was made anew"):
+        with pytest.raises(UsageError, match="topic t: must hold the next message, but was made anew"):
             await looking
 
 

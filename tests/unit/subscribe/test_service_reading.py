@@ -143,7 +143,7 @@ async def test_a_reader_that_is_killed_a_hundred_times_has_every_release_once_by
 async def test_a_service_that_does_not_know_the_token_is_one_error_that_does_not_show_it() -> None:
     async with serving(Server()) as server:
         with pytest.raises(
-            UsageError, match=r"gives audience public, got 401, token: must be one that is known"
+            UsageError, match=r"serves audience public, got 401, token: must be one that is known"
         ) as reported:
             [record async for record in subscribe(url=server.url, token="wrong-token", audience="public")]
     assert "wrong-token" not in str(reported.value)
