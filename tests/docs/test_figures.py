@@ -50,7 +50,6 @@ from stream.decisions.plan import DecisionTerms, Form, Mechanism, plan_of
 from stream.lab.attackers.membership import LEVEL, most_shown
 from stream.lab.simulator.events import DAY_SHOWN
 from stream.local_time import MONTH_DAYS
-from stream.mechanisms.filter.learning import PARTS as PARTS_OF_ZONES
 from stream.mechanisms.heatmap import COLOURS
 from stream.mechanisms.heatmap import MOST as MOST_IN_HALF_HOUR
 from stream.policy.counts import LONGEST_REFRESH, MOST_KNOWN
@@ -181,7 +180,6 @@ MADE = [
     ("docs/design.md", f"simulated building of {DAY_SHOWN.zones} access points"),
     ("docs/design.md", f"one record ({MAX_RECORD >> 20} MiB)"),
     ("docs/design.md", f"max {SHARED} ε + Σ {OWN} ε"),
-    ("docs/deployment.md", f"each of the first {PARTS_OF_ZONES} windows of a day"),
     ("docs/operations.md", f"destroys it {WORDS[FORGET_AFTER // MINUTE]} minutes after the day's end"),
     ("docs/deployment.md", f"cookie for at most {SESSION // HOUR} hours"),
     ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {STREAMS.total} event streams"),
@@ -193,9 +191,6 @@ MADE = [
     ("docs/deployment.md", f"and {DOWNLOADS.without_token} to all who show no token"),
     ("docs/deployment.md", "of IPv6 by the network of 64 bits"),
     ("docs/deployment.md", f"others' streams, but {WORDS[STREAMS.without_token // STREAMS.each]} can"),
-    *(
-        ("docs/deployment.md", f"| ` | {size} |") for size in ("2 GiB", "1 GiB", "512 MiB", "256 MiB")
-    ),  # MemoryMax of units
     ("docs/operations.md", f"within {plain_http.WITHIN:.0f} s from connecting"),
     ("docs/operations.md", f"and {plain_http.AT_ONCE} connections at a time"),
     ("docs/deployment.md", f"may send {Rates().burst:.0f} requests at once and {Rates().each_second:.0f} a second"),
