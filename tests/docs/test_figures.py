@@ -248,8 +248,6 @@ OTHERS = "tests/integration/test_one_writer.py::test_one_policy_and_one_key_work
 MALFORMED = "tests/acceptance/test_leakage_cli.py::test_a_malformed_model_exits_with_2_and_names_the_entry"
 IN_TIME = "tests/acceptance/test_ingest_verb.py::test_ingest_ends_although_the_broker_does_not_answer"
 DEMO = "tests/acceptance/test_demo.py::test_the_day_that_the_readme_shows_is_such_a_day"
-PAID_DAY = "tests/acceptance/test_demo.py::test_the_account_of_the_public_is_that_of_days"
-WORTH = "tests/acceptance/test_demo.py::test_the_public_stream_is_worth_publishing_at_the_price_of_a_day"
 LEFT_OUT = "tests/unit/operations/test_policy_plan.py::test_zones_that_are_left_out_are_tried_and_found_wanting"
 OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_only"
 KEY_FILE = "tests/unit/keys/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
@@ -325,8 +323,6 @@ TESTED = [
     ("docs/operations.md", "If something is wrong, the exit code is 1", BROKEN),
     ("docs/operations.md", "The exit code is 1 if something restarts", DIFFERS),
     ("docs/reference/commands.md", "1 | anything else: a failure; a denied ` ; ` , ` , ` and ` with findings", BROKEN),
-    ("README.md", "costs one device's whole day ε = 2, with δ = 1e-6, where", PAID_DAY),
-    ("README.md", "with a mean error of 10.19 devices at a mean count of 106.28", WORTH),
     ("docs/guide.md", "where always saying 0 or the median would be nearer to the truth", LEFT_OUT),
     ("docs/architecture.md", "(0600 in a 0700 folder)", OWNERS),
     ("docs/design.md", "25,723 traps in a day, less than one a second", DEMO),
