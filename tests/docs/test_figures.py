@@ -50,7 +50,6 @@ from stream.decisions.plan import DecisionTerms, Form, Mechanism, plan_of
 from stream.lab.attackers.membership import LEVEL, most_shown
 from stream.lab.simulator.events import DAY_SHOWN
 from stream.local_time import MONTH_DAYS
-from stream.mechanisms.filter.learning import PARTS as PARTS_OF_ZONES
 from stream.mechanisms.heatmap import COLOURS
 from stream.mechanisms.heatmap import MOST as MOST_IN_HALF_HOUR
 from stream.policy.counts import LONGEST_REFRESH, MOST_KNOWN
@@ -181,7 +180,6 @@ MADE = [
     ("docs/design.md", f"simulated building of {DAY_SHOWN.zones} access points"),
     ("docs/design.md", f"one record ({MAX_RECORD >> 20} MiB)"),
     ("docs/design.md", f"max {SHARED} ε + Σ {OWN} ε"),
-    ("docs/deployment.md", f"each of the first {PARTS_OF_ZONES} windows of a day"),
     ("docs/operations.md", f"destroys it {WORDS[FORGET_AFTER // MINUTE]} minutes after the day's end"),
     ("docs/deployment.md", f"cookie for at most {SESSION // HOUR} hours"),
     ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {STREAMS.total} event streams"),
@@ -193,9 +191,6 @@ MADE = [
     ("docs/deployment.md", f"and {DOWNLOADS.without_token} to all who show no token"),
     ("docs/deployment.md", "of IPv6 by the network of 64 bits"),
     ("docs/deployment.md", f"others' streams, but {WORDS[STREAMS.without_token // STREAMS.each]} can"),
-    *(
-        ("docs/deployment.md", f"| ` | {size} |") for size in ("2 GiB", "1 GiB", "512 MiB", "256 MiB")
-    ),  # MemoryMax of units
     ("docs/operations.md", f"within {plain_http.WITHIN:.0f} s from connecting"),
     ("docs/operations.md", f"and {plain_http.AT_ONCE} connections at a time"),
     ("docs/deployment.md", f"may send {Rates().burst:.0f} requests at once and {Rates().each_second:.0f} a second"),
@@ -213,7 +208,7 @@ MADE = [
     ("docs/privacy.md", f"The smallest σ is {math.sqrt(grid_variance(0)):g}:"),
     ("docs/privacy.md", f"a shift {REPLACED_SHIFTS[3]:g} times as large with four visits"),
     ("docs/privacy.md", f"({REPLACED_SHIFTS[0]:.2f} to {max(REPLACED_SHIFTS):.2f} times with one to eight)"),
-    ("docs/privacy.md", f"ε {REPLACED_EPSILON:.2f} where the day costs 2. `tacet policy"),
+    ("docs/privacy.md", f"ε {REPLACED_EPSILON:.2f} where the day costs 2. Both are"),
     ("docs/privacy.md", f"that of a replaced day: {REPLACED_EPSILON:.2f} where changes are paid for"),
     ("docs/privacy.md", f"| one trap | {2 * REACH} ε:"),
     ("docs/privacy.md", f"one day | {DAY_CELLS} ε: {DAY // TICK} ticks"),
@@ -325,8 +320,8 @@ TESTED = [
     ("docs/reference/commands.md", "1 | anything else: a failure; a denied ` ; ` , ` , ` and ` with findings", BROKEN),
     ("docs/guide.md", "where always saying 0 or the median would be nearer to the truth", LEFT_OUT),
     ("docs/architecture.md", "(0600 in a 0700 folder)", OWNERS),
-    ("docs/design.md", "25,723 traps in a day, less than one a second", DEMO),
-    ("docs/design.md", "hundreds of killed and paused workers", STORM),
+    ("docs/design.md", "25,723 traps in a day; one worker", DEMO),
+    ("docs/design.md", "pauses hundreds of workers and brokers", STORM),
     ("docs/extending.md", "for options, exit code 2; ` for input, exit code 3", ENDS),
     ("docs/operations.md", "key file | beside nothing else, 0600", KEY_FILE),
     ("docs/operations.md", "store | a folder of its own, 0700", OWNERS),
