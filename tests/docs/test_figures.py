@@ -347,7 +347,7 @@ TESTED = [
     ),
     ("docs/deployment.md", "9 s by default, and some 3 s more if it led the controllers", HANGS),
     ("docs/deployment.md", "notices in half of that", PARTS),
-    ("docs/reference/commands.md", "partition has not opened for longer than ` ends with 1", UNOPENED),
+    ("docs/reference/commands.md", "partition has not opened for longer than ` ends with 1;", UNOPENED),
     ("docs/reference/account.md", "four odds factors for each reader", FACTORS),
     ("docs/reference/account.md", "292 windows at 0.1 cost 29.2 added up, and 9.01 at δ = 1e-6", ADDED_UP),
     ("docs/reference/account.md", "never too small, at most 7 % too large", ROUNDED),
