@@ -33,13 +33,13 @@ from stream.mechanisms.osdprr import released
 from stream.policy.attributes import Attribute, AttributeRelease
 from stream.policy.fields import decimal_string
 from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ReleaseId, ZoneDayAttribute
-from stream.release.budgets import FactorLimit
+from stream.release.budgets import Budgets
 from stream.release.count_plan import rounded_coverage
 from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.state import LocalDay, ReleaseState
 from stream.release.validation import Policy
-from stream.schemas import AttributeRecord, private_topic
+from stream.schemas import AttributeRecord
 
 # Plans: which attributes are queried, which are shown, and the records that result.
 
@@ -192,7 +192,7 @@ class AttributeReleases:
     def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[AttributePlan, ...]) -> None:
         self._issuer = issuer
         self._timezone = ZoneInfo(policy.site[issuer.site].timezone)
-        self._limit = FactorLimit(policy.privacy)
+        self._budgets = Budgets(policy, issuer.site, issuer.attempt)
         self._plans = plans
         self._alone = {plan.release.name: log_largest_factor(plan.release) for plan in plans}
 
@@ -221,7 +221,7 @@ class AttributeReleases:
         for zone in plan.zones:
             if zone in queried:
                 reasons[zone] = "asked"
-            elif self._limit.passed(state.charged, day, zone, alone):
+            elif self._budgets.exceeds_factor(state.charged, day, zone, alone):
                 reasons[zone] = "factor"
         return reasons
 
@@ -232,9 +232,9 @@ class AttributeReleases:
         head = self._issuer.head(local.start, end)
         record = plan.record(head, read, outcome, state.coverage.get(local.local_day, Fraction(0)))
         commitment = self._issuer.commitment(key_day, release.name, end, outcome.read)
-        yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
-        topic = private_topic(outcome.audience, release.name)
-        yield Published(topic, head.site, record.to_bytes(), read.closed, record.release_id)
+        yield from self._issuer.publish(
+            state, record, end=end, key_day=key_day, commitment=commitment, time=read.closed
+        )
         yield AttributeCharge(
             release.name, outcome.audience, outcome.price, reason=outcome.reason or "",
             zone=record.zone, attribute=record.attribute, day=record.day, span=local.span, shown=outcome.public,

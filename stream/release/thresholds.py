@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from stream.accounting.charge_history import ChargeStream, line_name
+from stream.accounting.charge_history import ChargeStream
 from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
@@ -42,13 +42,13 @@ from stream.policy.fields import decimal_string
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.thresholds import ThresholdRelease, nodes_of, thresholds_of
 from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, ReleaseId
-from stream.release.budgets import FactorLimit
+from stream.release.budgets import Budgets
 from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.prices import STREAMS, DayPaymentStatus, RunPrice, paid_thresholds, thresholds_at
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
-from stream.schemas import Levels, ThresholdRecord, private_topic
+from stream.schemas import Levels, ThresholdRecord
 
 # Plans: the nodes of a stream, its schedule, and the shape of its records.
 NODE = {"zone": "zone:{}", "floor": "floor:{}", "building": "building"}
@@ -273,8 +273,7 @@ class ThresholdReleases:
 
     def __init__(self, policy: Policy, issuer: LedgerWriter) -> None:
         self._issuer = issuer
-        self._version = policy.version
-        self._limit = FactorLimit(policy.privacy)
+        self._budgets = Budgets(policy, issuer.site, issuer.attempt)
         self.plans = run_plans(policy, issuer.site)
         self._terms = hashlib.sha256("/".join(plan.terms for plan in self.plans).encode()).hexdigest()[:32]
 
@@ -302,10 +301,10 @@ class ThresholdReleases:
         runs = state.runs.get(plan.state_name)
         if not begins and (runs is None or runs.day != day.number):
             return WAITING
-        name = line_name(plan.release.name, self._version, self._issuer.attempt, day.number)
         line = ChargeStream(SPARSE_VECTOR, 1, plan.covered, day=day.number)
         changed = dict.fromkeys(plan.release.audiences, 2 * plan.price.day)  # largest loss of a partly changed day
-        return None if self._limit.admits(state, window.window_end, name, line, changed) else "factor"
+        recorded = self._budgets.record_within_factor(state, window.window_end, plan.release.name, line, changed)
+        return None if recorded else "factor"
 
     def _query(
         self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay
@@ -337,8 +336,7 @@ class ThresholdReleases:
         denied = {} if output is None else {plan.names[place]: why for place, why in output.denied.items()}
         for audience in release.audiences:
             record = plan.window_record(head, window, audience, above, denied, reason, plan.price_fields(runs))
-            yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
-            yield Published(private_topic(audience, release.name), head.site, record.to_bytes(), end, record.release_id)
+            yield from self._issuer.publish(state, record, end=end, key_day=key_day, commitment=commitment)
         day = window.privacy_day
         for audience in release.audiences:
             yield CountCharge(

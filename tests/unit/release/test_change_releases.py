@@ -28,7 +28,7 @@ from stream.records import (
     OccupancyWindow,
     Published,
 )
-from stream.release.budgets import FactorLimit
+from stream.release.budgets import Budgets
 from stream.release.count_plan import count_plans
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.revisions import RevisionPlan
@@ -161,7 +161,7 @@ def test_a_run_whose_sums_are_lost_is_not_begun_again() -> None:
 def test_a_window_that_is_denied_ends_the_run_of_its_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later windows tell of it: they hold the sums of all changes before them."""
     stage, passed = ReleaseStage(policy(), "dbh", KEYS), FOUR + 3 * TICK
-    monkeypatch.setattr(FactorLimit, "admits", lambda self, state, end, *line: end != passed)
+    monkeypatch.setattr(Budgets, "record_within_factor", lambda self, state, end, *line: end != passed)
     records, _, state = released(windows(FOUR + TICK, 5), stage)
     assert of_public(records) == [None, None, "factor", "waiting", "waiting"]
     later, _, _ = released(windows(FOUR + DAY + TICK, 2), stage, state)
