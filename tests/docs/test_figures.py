@@ -325,10 +325,11 @@ TESTED = [
     ("docs/extending.md", "for options, exit code 2; ` for input, exit code 3", ENDS),
     ("docs/operations.md", "key file | beside nothing else, 0600", KEY_FILE),
     ("docs/operations.md", "store | a folder of its own, 0700", OWNERS),
-    ("docs/operations.md", "communities | beside the ingest, 0600", COMMUNITIES),
-    ("docs/operations.md", "users of SNMPv3 | beside the ingest, 0600", SNMP_USERS),
     ("docs/operations.md", "SNMPv3 state | beside its users, 0600", SNMP_STATE),
-    ("docs/operations.md", "secrets | beside the ingest, 0600", RADIUS_CLIENTS),
+    *(
+        ("docs/operations.md", "communities, users of SNMPv3, clients of RADIUS | beside the ingest, 0600", test)
+        for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS)
+    ),
     ("docs/reference/commands.md", "| 0 | done, also when told to stop;", STOPPED),
     ("docs/reference/commands.md", "| 2 | wrong usage, policy or key, or state made under another |", OTHERS),
     ("docs/reference/commands.md", "| 3 | bad data, the rest was processed;", BAD_ROWS),
