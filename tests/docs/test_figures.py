@@ -18,7 +18,6 @@ import pytest
 
 from connectors.cli.ingest import FORGET_AFTER
 from connectors.http.limits import AT_ONCE, BODY_WITHIN, DOWNLOADS, PATIENCE, STREAMS, Rates
-from connectors.monitoring import plain_http
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
@@ -191,8 +190,6 @@ MADE = [
     ("docs/deployment.md", f"and {DOWNLOADS.without_token} to all who show no token"),
     ("docs/deployment.md", "of IPv6 by the network of 64 bits"),
     ("docs/deployment.md", f"others' streams, but {WORDS[STREAMS.without_token // STREAMS.each]} can"),
-    ("docs/operations.md", f"within {plain_http.WITHIN:.0f} s from connecting"),
-    ("docs/operations.md", f"and {plain_http.AT_ONCE} connections at a time"),
     ("docs/deployment.md", f"may send {Rates().burst:.0f} requests at once and {Rates().each_second:.0f} a second"),
     ("docs/deployment.md", f"a body that has not come within {BODY_WITHIN:.0f} s is refused"),
     ("docs/deployment.md", f"takes nothing for {PATIENCE:.0f} s is cut off"),
