@@ -189,17 +189,17 @@ def read_digest(record: DayAttribute) -> bytes:
 class AttributeReleases:
     """The attribute releases of one site."""
 
-    def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[AttributePlan, ...]) -> None:
-        self._issuer = issuer
-        self._timezone = ZoneInfo(policy.site[issuer.site].timezone)
-        self._budgets = Budgets(policy, issuer.site, issuer.attempt)
+    def __init__(self, policy: Policy, writer: LedgerWriter, plans: tuple[AttributePlan, ...]) -> None:
+        self._writer = writer
+        self._timezone = ZoneInfo(policy.site[writer.site].timezone)
+        self._budgets = Budgets(policy, writer.site, writer.attempt)
         self._plans = plans
         self._alone = {plan.release.name: log_largest_factor(plan.release) for plan in plans}
 
     def day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | AttributeCharge]:
         """Release one day; skip a day that the site has released already, or that lies before the latest one."""
         day = LocalDay(closed.local_day, *span_of_day(closed.local_day, self._timezone))
-        if closed.window_end <= state.released_until or closed.local_day <= state.closed or self._issuer.attempt > 1:
+        if closed.window_end <= state.released_until or closed.local_day <= state.closed or self._writer.attempt > 1:
             return
         state.closed = closed.local_day
         not_queried = {plan.release.name: self._reasons_not_queried(state, plan, day) for plan in self._plans}
@@ -229,10 +229,10 @@ class AttributeReleases:
         self, state: ReleaseState, plan: AttributePlan, read: DayAttribute, outcome: AttributeOutcome, local: LocalDay
     ) -> Iterator[Published | AttributeCharge]:
         release, key_day, end = plan.release, key_day_of(local.start), local.end
-        head = self._issuer.head(local.start, end)
+        head = self._writer.head(local.start, end)
         record = plan.record(head, read, outcome, state.coverage.get(local.local_day, Fraction(0)))
-        commitment = self._issuer.commitment(key_day, release.name, end, outcome.read)
-        yield from self._issuer.publish(
+        commitment = self._writer.commitment(key_day, release.name, end, outcome.read)
+        yield from self._writer.publish(
             state, record, end=end, key_day=key_day, commitment=commitment, time=read.closed
         )
         yield AttributeCharge(

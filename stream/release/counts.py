@@ -50,11 +50,11 @@ from stream.schemas import private_topic
 class CountReleases:
     """The count releases of one site."""
 
-    def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[CountPlan, ...]) -> None:
-        self._issuer = issuer
-        self._site = policy.site[issuer.site]
+    def __init__(self, policy: Policy, writer: LedgerWriter, plans: tuple[CountPlan, ...]) -> None:
+        self._writer = writer
+        self._site = policy.site[writer.site]
         self._timezone = ZoneInfo(self._site.timezone)
-        self._budgets = Budgets(policy, issuer.site, issuer.attempt)
+        self._budgets = Budgets(policy, writer.site, writer.attempt)
         self._plans = plans
         self._mechanisms: dict[str, CountMechanism] = {
             plan.state_name(epsilon): mechanism for plan in plans for epsilon, mechanism in plan.mechanisms.items()
@@ -64,12 +64,12 @@ class CountReleases:
             plan.release.name: [*free_queries(plan, self._site), *free_decisions(policy, plan)] for plan in plans
         }
         self._revisions = {
-            plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
+            plan.release.name: [RevisionPlan(plan, span, self._site, writer) for span in plan.release.revise]
             for plan in plans
         }
         self._estimates: tuple[PeopleStream | ForecastStream, ...] = (
-            *people_streams(policy, issuer.site, laboratory=issuer.keys.laboratory),
-            *forecast_streams(policy, issuer.site),
+            *people_streams(policy, writer.site, laboratory=writer.keys.laboratory),
+            *forecast_streams(policy, writer.site),
         )
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
@@ -78,12 +78,12 @@ class CountReleases:
             return
         state.released_until = window.window_end
         self.note_coverage(state, window)
-        key_day = key_day_of(window.window_end - self._issuer.tick_length)
+        key_day = key_day_of(window.window_end - self._writer.tick_length)
         if key_day != state.key_day:
             state.key_day = key_day
             for name in self._mechanisms:
                 self._pause(state, name)
-        head = self._issuer.head(window.window_end - self._issuer.tick_length, window.window_end)
+        head = self._writer.head(window.window_end - self._writer.tick_length, window.window_end)
         for plan in self._plans:
             yield from self._release(state, plan, window, key_day, head)
 
@@ -122,12 +122,12 @@ class CountReleases:
         counts = plan.counts(window)
         before = dict(state.operator_states)
         released = self._perturb(state, plan, window, key_day, counts, paying)
-        commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
+        commitment = self._writer.commitment(key_day, release.name, end, counts_digest(counts))
         given: dict[str, Published] = {}
         for audience, decision in decisions.items():
             value = released[release.epsilon[audience]] if decision.reason is None else None
             record = plan.record(head, window, audience, value, decision.reason, decision.price)
-            entry, given[audience] = self._issuer.publish(
+            entry, given[audience] = self._writer.publish(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
             yield entry
@@ -139,7 +139,7 @@ class CountReleases:
                 release.epsilon[audience] if reason is None else Fraction(0),
                 reason=reason or "",
                 left=self._budgets.windows_left(state.ledger.budgets, release, audience, key_day),
-                attempt=self._issuer.attempt, w=release.windows_paid,
+                attempt=self._writer.attempt, w=release.windows_paid,
                 terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
             )  # fmt: skip
         for query in self._queries[release.name]:
@@ -161,9 +161,9 @@ class CountReleases:
             self._pause(state, plan.state_name(epsilon))
         if not paying:
             return {}
-        issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.noise_key(key_day), Purpose.NOISE)
-        context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, plan.suffix(window))
+        writer, end = self._writer, window.window_end
+        key = subkey(writer.keys.noise_key(key_day), Purpose.NOISE)
+        context = Context(writer.site, plan.release.name, end, writer.attempt, plan.names, plan.suffix(window))
         laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
         if plan.draws_own_noise:
             noise = dict.fromkeys(laws.values(), np.zeros_like(counts))

@@ -18,7 +18,6 @@ import pytest
 
 from connectors.cli.ingest import FORGET_AFTER
 from connectors.http.limits import AT_ONCE, BODY_WITHIN, DOWNLOADS, PATIENCE, STREAMS, Rates
-from connectors.monitoring import plain_http
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
@@ -191,8 +190,6 @@ MADE = [
     ("docs/deployment.md", f"and {DOWNLOADS.without_token} to all who show no token"),
     ("docs/deployment.md", "of IPv6 by the network of 64 bits"),
     ("docs/deployment.md", f"others' streams, but {WORDS[STREAMS.without_token // STREAMS.each]} can"),
-    ("docs/operations.md", f"within {plain_http.WITHIN:.0f} s from connecting"),
-    ("docs/operations.md", f"and {plain_http.AT_ONCE} connections at a time"),
     ("docs/deployment.md", f"may send {Rates().burst:.0f} requests at once and {Rates().each_second:.0f} a second"),
     ("docs/deployment.md", f"a body that has not come within {BODY_WITHIN:.0f} s is refused"),
     ("docs/deployment.md", f"takes nothing for {PATIENCE:.0f} s is cut off"),
@@ -325,10 +322,11 @@ TESTED = [
     ("docs/extending.md", "for options, exit code 2; ` for input, exit code 3", ENDS),
     ("docs/operations.md", "key file | beside nothing else, 0600", KEY_FILE),
     ("docs/operations.md", "store | a folder of its own, 0700", OWNERS),
-    ("docs/operations.md", "communities | beside the ingest, 0600", COMMUNITIES),
-    ("docs/operations.md", "users of SNMPv3 | beside the ingest, 0600", SNMP_USERS),
     ("docs/operations.md", "SNMPv3 state | beside its users, 0600", SNMP_STATE),
-    ("docs/operations.md", "secrets | beside the ingest, 0600", RADIUS_CLIENTS),
+    *(
+        ("docs/operations.md", "communities, users of SNMPv3, clients of RADIUS | beside the ingest, 0600", test)
+        for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS)
+    ),
     ("docs/reference/commands.md", "| 0 | done, also when told to stop;", STOPPED),
     ("docs/reference/commands.md", "| 2 | wrong usage, policy or key, or state made under another |", OTHERS),
     ("docs/reference/commands.md", "| 3 | bad data, the rest was processed;", BAD_ROWS),

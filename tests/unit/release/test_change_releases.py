@@ -297,10 +297,10 @@ def test_a_revision_reads_released_values_alone() -> None:
     """Other counts, and other values of the finer audience, give the same bytes."""
     chosen = policy(DAILY, PLACE.replace("[site.dbh]", '[site.dbh]\ntick = "30min"'))
     (plan,) = count_plans(chosen, "dbh")
-    issuer, items = LedgerWriter.of(chosen, "dbh", KEYS, 1), half_hours(FOUR, 48 + 12)
+    writer, items = LedgerWriter.of(chosen, "dbh", KEYS, 1), half_hours(FOUR, 48 + 12)
 
     def told(finer: int, counts: int) -> list[bytes]:
-        revision, held = RevisionPlan(plan, "1d", chosen.site["dbh"], issuer), dict[str, Any]()
+        revision, held = RevisionPlan(plan, "1d", chosen.site["dbh"], writer), dict[str, Any]()
         came = list[Published]()
         for n, window in enumerate(items):
             made = {each: flat(n + finer * (each == Fraction(4)), window, n == 48) for each in plan.mechanisms}
