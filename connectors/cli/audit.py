@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -28,7 +27,7 @@ from connectors.operations.audit.signed_heads import (
     sign_bundle,
     write_bundle_file,
 )
-from connectors.operations.audit.verification import AuditBundle, store_bundle, verified, verify
+from connectors.operations.audit.verification import AuditBundle, AuditReport, store_bundle, verified, verify
 from connectors.storage.kafka.heads import HeadsTopic
 from stream.accounting.signed_heads import SignedHead, check_heads, longest
 from stream.errors import AuditError, UsageError
@@ -136,9 +135,9 @@ def verify_command(
     with working("reading the audit log"):
         report = verify(bundle, store, key_file, signed)
     if as_json:
-        print_json(report)
-    if not report["ok"]:
-        raise AuditError(report["first_break"])
+        print_json(report.to_json())
+    if report.first_break is not None:
+        raise AuditError(report.first_break)
     if not as_json:
         _print(report)
         if key_file is None:
@@ -183,15 +182,15 @@ def _signed(copies: list[list[SignedHead]], public: Path | None) -> Sequence[Sig
     return heads
 
 
-def _print(report: dict[str, Any]) -> None:
-    click.echo(f"{report['entries']:>9,}  entries, each following the one before it")
-    click.echo(f"{report['records']:>9,}  published records, each charged as it states")
-    if report["commitments"]:
-        click.echo(f"{report['commitments']:>9,}  commitments, each to true counts that are still stored")
-    for site, link in report["sites"].items():
-        click.echo(f"site {site}: {link['sequence']:,} entries, head {link['head']}")
-    if signed := report.get("signed"):
-        later = signed["later_entries"]
-        click.echo(f"{signed['heads']:>9,}  signed heads, the last of {signed['until']}; {later:,} entries came later")
-    if report["unchecked"]:
-        click.echo(f"not checked: {', '.join(report['unchecked'])}")
+def _print(report: AuditReport) -> None:
+    click.echo(f"{report.entries:>9,}  entries, each following the one before it")
+    click.echo(f"{report.records:>9,}  published records, each charged as it states")
+    if report.commitments:
+        click.echo(f"{report.commitments:>9,}  commitments, each to true counts that are still stored")
+    for site, link in sorted(report.sites.items()):
+        click.echo(f"site {site}: {link.sequence:,} entries, head {link.head}")
+    if signed := report.signed:
+        later = signed.later_entries
+        click.echo(f"{signed.heads:>9,}  signed heads, the last of {signed.until}; {later:,} entries came later")
+    if report.unchecked:
+        click.echo(f"not checked: {', '.join(report.unchecked)}")

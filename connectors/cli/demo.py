@@ -11,8 +11,8 @@ import asyncio
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,106 @@ class Demo:
     harmless: Collection[str]
     """Reasons for dropped traps that occur in normal operation."""
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Reason -> number of traps that were dropped for it."""
+        return {reason: n for reason, n in self.counters.dropped.items() if n}
 
-def outcome(made: Demo) -> dict[str, Any]:
-    """Return the summary as one object; for an incomplete day only what is missing."""
+
+@dataclass(frozen=True, slots=True)
+class AudienceCounts:
+    """The counts of one audience, compared with exact ones."""
+
+    releases: tuple[str, ...]
+    released: int
+    """Windows."""
+    refused: int
+    levels: Mapping[str, Quality]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one object of ``counts``."""
+        first = next(iter(self.levels.values()), None)
+        return {
+            "releases": list(self.releases),
+            "released": self.released,
+            "refused": self.refused,
+            "mean_count": None if first is None else round(first.mean, 2),
+            "mean_error": None if first is None else round(first.error, 2),
+            "mean_error_building": round(self.levels["building"].error, 2) if "building" in self.levels else None,
+            "worse_than_zero": first is not None and first.worse_than_zero,
+            "levels": {level: _rounded(quality)._asdict() for level, quality in self.levels.items()},
+        }
+
+
+def _rounded(quality: Quality) -> Quality:
+    return Quality(*(round(figure, 2) for figure in quality))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDays:
+    """How many days of an attribute were shown, and how many were not."""
+
+    shown: int = 0
+    not_shown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a complete day has shown."""
+
+    counts: Mapping[str, AudienceCounts]
+    attributes: Mapping[str, Mapping[str, ShownDays]]
+    """Audience -> attribute -> its days."""
+    account: Mapping[str, Any]
+    """Site -> what it has spent (``operations.account.summary``)."""
+    bounds: Sequence[str]
+    """A sentence for each release whose counts are bounded."""
+    promises: Sequence[str]
+    """The sentences to sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The summary of a demo."""
+
+    made: Demo
+    windows: int
+    missing: Sequence[str]
+    """What is missing of the day, in words."""
+    results: Results | None
+    """None for an incomplete day, from which nothing is concluded."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        counters = self.made.counters
+        report: dict[str, Any] = {
+            "traps": {
+                "sent": self.made.sent,
+                "received": counters.datagrams,
+                "observations": counters.accepted,
+                "dropped": self.made.dropped,
+                "kernel_drops": counters.kernel_drops,
+            },
+            "windows": self.windows,
+            "missing": list(self.missing),
+        }
+        if self.results is None:
+            return report
+        found = self.results
+        return report | {
+            "counts": {name: counts.to_json() for name, counts in found.counts.items()},
+            "attributes": {
+                name: {attribute: asdict(days) for attribute, days in rows.items()}
+                for name, rows in found.attributes.items()
+            },
+            "account": found.account,
+            "bounds": list(found.bounds),
+            "promises": list(found.promises),
+        }
+
+
+def outcome(made: Demo) -> Outcome:
+    """Return the summary; for an incomplete day only what is missing."""
     store = made.folder / "store"
     truth = {
         record["window_end"]: record
@@ -78,29 +175,15 @@ def outcome(made: Demo) -> dict[str, Any]:
         for audience in made.policy.audience
     }
     exact = _exact(made.policy, truth)
-    counts = {name: _errors(records, exact) for name, records in releases.items()}
-    account = summary([parse_record(value) for value in read_topic(store, LEAKAGE)])
-    windows = [row["released"] + row["refused"] for row in counts.values()]
-    traps = {
-        "sent": made.sent,
-        "received": made.counters.datagrams,
-        "observations": made.counters.accepted,
-        "dropped": {reason: n for reason, n in made.counters.dropped.items() if n},
-        "kernel_drops": made.counters.kernel_drops,
-    }
+    counts = {name: _compared(records, exact) for name, records in releases.items()}
+    windows = [each.released + each.refused for each in counts.values()]
     lacking = list(missing(made, min(windows)))
     if lacking:
-        return {"traps": traps, "windows": min(windows), "missing": lacking}
-    return {
-        "traps": traps,
-        "windows": max(windows),
-        "missing": [],
-        "counts": counts,
-        "attributes": {name: _attributes(records) for name, records in releases.items()},
-        "account": account["sites"],
-        "bounds": list(_bounds(made.policy)),
-        "promises": list(sentences_to_sign(made.policy)),
-    }
+        return Outcome(made, min(windows), lacking, None)
+    account = summary([parse_record(value) for value in read_topic(store, LEAKAGE)])
+    attributes = {name: _attributes(records) for name, records in releases.items()}
+    sentences = list(_bounds(made.policy)), list(sentences_to_sign(made.policy))
+    return Outcome(made, max(windows), (), Results(counts, attributes, account["sites"], *sentences))
 
 
 def missing(made: Demo, windows: int) -> Iterator[str]:
@@ -111,8 +194,9 @@ def missing(made: Demo, windows: int) -> Iterator[str]:
     lost = made.sent - counters.datagrams
     if lost:
         yield f"{lost:,} of {made.sent:,} traps that were sent were not received"
-    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.harmless}
-    for reason, n in dropped.items():
+    for reason, n in made.dropped.items():
+        if reason in made.harmless:
+            continue
         yield f"{n:,} of {counters.datagrams:,} received traps were dropped ({reason.replace('_', ' ')})"
     if counters.waiting:
         yield f"{counters.waiting:,} received traps were not processed"
@@ -133,72 +217,67 @@ def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
     return {(plan.release.name, end): plan.truth(window) for plan in plans for end, window in windows.items()}
 
 
-def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
-    """Return the errors of an audience's counts against the exact ones."""
+def _compared(records: list[dict[str, Any]], exact: Exact) -> AudienceCounts:
+    """Compare an audience's counts with the exact ones."""
     counts = [record for record in records if "values" in record]
     released = [record for record in counts if record["released"]]
     known = [(exact[at], record) for record in released if (at := (record["release"], record["window_end"])) in exact]
     published = [by_level(record["values"], record.get("levels")) for _, record in known]
-    levels = by_level_quality([row for row, _ in known], published)
-    first = next(iter(levels.values()), None)
-    return {
-        "releases": sorted({record["release"] for record in released}),
-        "released": len(released),
-        "refused": len(counts) - len(released),
-        "mean_count": None if first is None else round(first.mean, 2),
-        "mean_error": None if first is None else round(first.error, 2),
-        "mean_error_building": round(levels["building"].error, 2) if "building" in levels else None,
-        "worse_than_zero": first is not None and first.worse_than_zero,
-        "levels": {
-            level: {name: round(figure, 2) for name, figure in q._asdict().items()} for level, q in levels.items()
-        },
-    }
+    return AudienceCounts(
+        tuple(sorted({record["release"] for record in released})), len(released), len(counts) - len(released),
+        by_level_quality([row for row, _ in known], published),
+    )  # fmt: skip
 
 
-def _attributes(records: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    report: dict[str, dict[str, int]] = {}
+def _attributes(records: list[dict[str, Any]]) -> dict[str, ShownDays]:
+    days: dict[str, ShownDays] = {}
     for record in records:
         if "attribute" in record:
-            row = report.setdefault(record["attribute"], {"shown": 0, "not_shown": 0})
-            row["shown" if record["released"] else "not_shown"] += 1
-    return report
+            known = days.get(record["attribute"], ShownDays())
+            shown, not_shown = known.shown + record["released"], known.not_shown + (not record["released"])
+            days[record["attribute"]] = ShownDays(shown, not_shown)
+    return days
 
 
-def print_outcome(report: dict[str, Any], made: Demo) -> None:
+def print_outcome(found: Outcome) -> None:
     """Print the results on a terminal."""
-    console, traps = Console(highlight=False), report["traps"]
-    dropped = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in traps["dropped"].items()) or "none"
+    console, made, counters = Console(highlight=False), found.made, found.made.counters
+    dropped = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in made.dropped.items()) or "none"
     console.print("[bold]One simulated day, from traps to private releases[/bold]\n")
     for name, words in (
-        ("Traps", f"{traps['sent']:,} sent, {traps['received']:,} received, {traps['observations']:,} accepted"),
-        ("Dropped", f"{dropped}; lost by the kernel: {traps['kernel_drops']:,}"),
-        ("Windows", f"{report['windows']} of five minutes, each released once, empty ones included\n"),
+        ("Traps", f"{made.sent:,} sent, {counters.datagrams:,} received, {counters.accepted:,} accepted"),
+        ("Dropped", f"{dropped}; lost by the kernel: {counters.kernel_drops:,}"),
+        ("Windows", f"{found.windows} of five minutes, each released once, empty ones included\n"),
     ):
         console.print(f"{name:<10}{words}")
-    if report["missing"]:
-        _print_missing(console, report["missing"], made)
-        return
-    _print_counts(console, report["counts"])
-    for line in report["bounds"]:
+    if found.results is None:
+        _print_missing(console, found.missing, made)
+    else:
+        _print_results(console, found.results, made.folder)
+
+
+def _print_results(console: Console, found: Results, folder: Path) -> None:
+    _print_counts(console, found.counts)
+    for line in found.bounds:
         console.print(f"{line}\n")
     attributes = table("Attributes of the offices' day", ("audience", "attribute"), ("shown", "not shown"))
-    for name, rows in report["attributes"].items():
-        for attribute, row in rows.items():
-            attributes.add_row(name, attribute, str(row["shown"]), str(row["not_shown"]))
+    for name, rows in found.attributes.items():
+        for attribute, days in rows.items():
+            attributes.add_row(name, attribute, str(days.shown), str(days.not_shown))
     console.print(attributes)
-    _print_spend(console, report)
-    for line in report["promises"]:
+    _print_spend(console, found.account)
+    for line in found.promises:
         console.print(f"{line}\n")
-    console.print(f"All files are in {made.folder}. Next steps:", soft_wrap=True)
+    console.print(f"All files are in {folder}. Next steps:", soft_wrap=True)
     for line in (
-        f"tacet subscribe --store {made.folder}/store --audience facilities --from-start --until-end",
-        f"tacet account --store {made.folder}/store",
-        f"tacet policy show {made.folder}/policy.toml",
+        f"tacet subscribe --store {folder}/store --audience facilities --from-start --until-end",
+        f"tacet account --store {folder}/store",
+        f"tacet policy show {folder}/policy.toml",
     ):
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _print_missing(console: Console, lines: list[str], made: Demo) -> None:
+def _print_missing(console: Console, lines: Iterable[str], made: Demo) -> None:
     console.print("[bold]The day is incomplete, so its counts are not compared with the truth:[/bold]")
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)
@@ -217,7 +296,7 @@ def _bounds(policy: Policy) -> Iterator[str]:
             yield f"Release '{release.name}' counts each device {bound}: {lower}."
 
 
-def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
+def _print_counts(console: Console, report: Mapping[str, AudienceCounts]) -> None:
     columns = ("windows\nreleased", "mean\ncount", "mean\nerror", "error of\nthe median")
     counts = table(
         "Counts, compared with exact counts of the devices that each release counts",
@@ -226,9 +305,9 @@ def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
     )
     poor = []
     for name, row in report.items():
-        release, windows = ", ".join(row["releases"]), f"{row['released']} of {row['released'] + row['refused']}"
-        for level, figures in row["levels"].items():
-            expected = Quality(**figures)
+        release, windows = ", ".join(row.releases), f"{row.released} of {row.released + row.refused}"
+        for level, quality in row.levels.items():
+            expected = _rounded(quality)
             shown = (str(figure) for figure in (expected.mean, expected.error, expected.median))
             counts.add_row(name, release, level, windows, *shown)
             if expected.poor:
@@ -238,8 +317,8 @@ def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
         console.print(line)
 
 
-def _print_spend(console: Console, report: dict[str, Any]) -> None:
-    for site, account in report["account"].items():
+def _print_spend(console: Console, accounts: Mapping[str, Any]) -> None:
+    for site, account in accounts.items():
         last = account["last"]
         readers = {**last["audiences"], "all together": last["coalition"]}
         spent = table(f"Spent at {site}, in epsilons", ("protected unit",), tuple(readers))
@@ -293,9 +372,9 @@ def demo(
     day is missing, the demo lists it and exits with 1.
     """
     made = run_async(play(folder or Path(tempfile.mkdtemp(prefix="tacet-demo-")), seed, speed))
-    report = outcome(made)
-    print_json(report) if as_json else print_outcome(report, made)
-    if report["missing"]:
+    found = outcome(made)
+    print_json(found.to_json()) if as_json else print_outcome(found)
+    if found.missing:
         sys.exit(1)
     if is_served(served, terminal=sys.stdin.isatty() and sys.stdout.isatty(), as_json=as_json):
         click.echo("\nThe day as a web page, played 60 times as fast as real time; Ctrl-C ends it.")

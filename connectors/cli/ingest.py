@@ -71,8 +71,8 @@ from connectors.sources.inputs import (
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.sources.recordings.rows import CellRules
-from connectors.storage.kafka.client import KafkaSink
 from connectors.storage.kafka.cluster import checked
+from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.source_leases import SourceLeases
 from stream.encoding import encode_message
 from stream.engine.key_rotation import refuse_retired

@@ -284,7 +284,7 @@ def show(file: Path, *, as_json: bool) -> None:
     valid = read_policy(file)
     hidden = losses_of(valid, simulated_stays(valid))
     if as_json:
-        print_json(promises(valid) | {"losses": hidden})
+        print_json(promises(valid).to_json() | {"losses": hidden})
     else:
         print_promises(valid, hidden)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,12 @@ async def _try_all(sources: list[PolledSource], policy: PolicyDocument, *, as_js
     found = [await tried(source) for source in sources]
     entries = [_entry(each, listed) for each in found]
     if as_json:
-        print_json(entries)
+        print_json([entry.to_json() for entry in entries])
     else:
         for entry in entries:
-            _report(entry)
-    if failed := [entry for entry in entries if entry["outcome"] != "complete"]:
-        msg = f"poll of {failed[0]['source']}: must read the whole table, but {failed[0]['outcome'].replace('_', ' ')}"
+            _print(entry)
+    if failed := [entry for entry in entries if not entry.complete]:
+        msg = f"poll of {failed[0].source}: must read the whole table, but {failed[0].outcome.replace('_', ' ')}"
         raise UsageError(msg)
 
 
@@ -96,16 +97,44 @@ def _listed(policy: PolicyDocument) -> AccessPoints:
     return AccessPoints(policy.access_points(), policy.site, aliases, bases)
 
 
-def _entry(tried: DryRun, listed: AccessPoints) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class TriedSource:
+    """What one poll of a source has read."""
+
+    site: str
+    source: str
+    outcome: str
+    devices: int
+    at_listed: int
+    """Devices at access points of the policy."""
+    unknown: tuple[str, ...]
+    """Access points that the policy lacks."""
+    requests: int
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole table was read."""
+        return self.outcome == "complete"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        return {
+            "site": self.site, "source": self.source, "outcome": self.outcome, "rows": self.devices,
+            "rows_at_listed_access_points": self.at_listed, "unknown_access_points": list(self.unknown),
+            "requests": self.requests, "seconds": self.seconds,
+        }  # fmt: skip
+
+
+def _entry(tried: DryRun, listed: AccessPoints) -> TriedSource:
     rows = [] if tried.table is None else tried.table.rows
     unknown = {row.client: row for row in rows if listed.find(_placed(row), tried.source.source) is None}
     devices = {row.client for row in rows}
-    return {
-        "site": tried.source.site, "source": tried.source.source, "outcome": tried.outcome, "rows": len(devices),
-        "rows_at_listed_access_points": len(devices) - len(unknown),
-        "unknown_access_points": sorted({_name(row) for row in unknown.values()}),
-        "requests": 0 if tried.table is None else tried.table.requests, "seconds": round(tried.seconds, 3),
-    }  # fmt: skip
+    return TriedSource(
+        tried.source.site, tried.source.source, tried.outcome, len(devices), len(devices) - len(unknown),
+        tuple(sorted({_name(row) for row in unknown.values()})),
+        0 if tried.table is None else tried.table.requests, round(tried.seconds, 3),
+    )  # fmt: skip
 
 
 def _placed(row: AssociatedClient) -> Sighting:
@@ -117,13 +146,13 @@ def _name(row: AssociatedClient) -> str:
     return colons(row.access_point) if row.access_point else access_point_name(row.name) or "an unprintable name"
 
 
-def _report(entry: dict[str, Any]) -> None:
-    click.echo(f"{entry['source']} ({entry['site']}): {entry['outcome'].replace('_', ' ')}")
-    click.echo(f"  {entry['rows']:>8,}  associated devices")
-    click.echo(f"  {entry['rows_at_listed_access_points']:>8,}  of them at access points of the policy")
-    click.echo(f"  {entry['requests']:>8,}  requests in {entry['seconds']:.1f} s")
-    for name in entry["unknown_access_points"]:
+def _print(entry: TriedSource) -> None:
+    click.echo(f"{entry.source} ({entry.site}): {entry.outcome.replace('_', ' ')}")
+    click.echo(f"  {entry.devices:>8,}  associated devices")
+    click.echo(f"  {entry.at_listed:>8,}  of them at access points of the policy")
+    click.echo(f"  {entry.requests:>8,}  requests in {entry.seconds:.1f} s")
+    for name in entry.unknown:
         click.echo(f"            the policy lacks {name}")
     fast = LEAST_INTERVAL / SHORT_SHARE / SECOND
-    if entry["outcome"] == "complete" and entry["seconds"] > fast:
+    if entry.complete and entry.seconds > fast:
         click.echo(f"            too slow for interval = '2min', which needs less than {fast:.0f} s")

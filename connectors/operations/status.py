@@ -57,7 +57,7 @@ def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> SiteSta
 
 
 def _left(policy: Policy, site: str, spending: BudgetView, key_day: int) -> dict[str, int | None]:
-    budgets = Budgets.of(policy, site)
+    budgets = Budgets(policy, site)
     return {
         f"{release.name}/{audience}": budgets.windows_left(spending, release, audience, key_day)
         for release in policy.release

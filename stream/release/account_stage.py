@@ -50,7 +50,7 @@ class LedgerCharges:
         self.policy = policy
         self._entries = EntryReader(policy, site)
         self._outcomes = outcomes
-        self._budgets = Budgets.of(policy, site)
+        self._budgets = Budgets(policy, site)
         self._view = view
         """Everything that entries of all policies have charged so far."""
 
@@ -319,7 +319,7 @@ def current_account(
     site, end = stage.site, state.released_until
     if end < 0:
         return None
-    budgets, key_day = Budgets.of(policy, site), key_day_of(end - policy.site[site].tick)
+    budgets, key_day = Budgets(policy, site), key_day_of(end - policy.site[site].tick)
     left = {
         f"{release.name}/{audience}": budgets.windows_left(state.ledger.budgets, release, audience, key_day)
         for release in policy.release

@@ -33,13 +33,13 @@ from stream.mechanisms.osdprr import released
 from stream.policy.attributes import Attribute, AttributeRelease
 from stream.policy.fields import decimal_string
 from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ReleaseId, ZoneDayAttribute
-from stream.release.budgets import FactorLimit
+from stream.release.budgets import Budgets
 from stream.release.count_plan import rounded_coverage
 from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.state import LocalDay, ReleaseState
 from stream.release.validation import Policy
-from stream.schemas import AttributeRecord, private_topic
+from stream.schemas import AttributeRecord
 
 # Plans: which attributes are queried, which are shown, and the records that result.
 
@@ -189,17 +189,17 @@ def read_digest(record: DayAttribute) -> bytes:
 class AttributeReleases:
     """The attribute releases of one site."""
 
-    def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[AttributePlan, ...]) -> None:
-        self._issuer = issuer
-        self._timezone = ZoneInfo(policy.site[issuer.site].timezone)
-        self._limit = FactorLimit(policy.privacy)
+    def __init__(self, policy: Policy, writer: LedgerWriter, plans: tuple[AttributePlan, ...]) -> None:
+        self._writer = writer
+        self._timezone = ZoneInfo(policy.site[writer.site].timezone)
+        self._budgets = Budgets(policy, writer.site, writer.attempt)
         self._plans = plans
         self._alone = {plan.release.name: log_largest_factor(plan.release) for plan in plans}
 
     def day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | AttributeCharge]:
         """Release one day; skip a day that the site has released already, or that lies before the latest one."""
         day = LocalDay(closed.local_day, *span_of_day(closed.local_day, self._timezone))
-        if closed.window_end <= state.released_until or closed.local_day <= state.closed or self._issuer.attempt > 1:
+        if closed.window_end <= state.released_until or closed.local_day <= state.closed or self._writer.attempt > 1:
             return
         state.closed = closed.local_day
         not_queried = {plan.release.name: self._reasons_not_queried(state, plan, day) for plan in self._plans}
@@ -221,7 +221,7 @@ class AttributeReleases:
         for zone in plan.zones:
             if zone in queried:
                 reasons[zone] = "asked"
-            elif self._limit.passed(state.charged, day, zone, alone):
+            elif self._budgets.exceeds_factor(state.charged, day, zone, alone):
                 reasons[zone] = "factor"
         return reasons
 
@@ -229,12 +229,12 @@ class AttributeReleases:
         self, state: ReleaseState, plan: AttributePlan, read: DayAttribute, outcome: AttributeOutcome, local: LocalDay
     ) -> Iterator[Published | AttributeCharge]:
         release, key_day, end = plan.release, key_day_of(local.start), local.end
-        head = self._issuer.head(local.start, end)
+        head = self._writer.head(local.start, end)
         record = plan.record(head, read, outcome, state.coverage.get(local.local_day, Fraction(0)))
-        commitment = self._issuer.commitment(key_day, release.name, end, outcome.read)
-        yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
-        topic = private_topic(outcome.audience, release.name)
-        yield Published(topic, head.site, record.to_bytes(), read.closed, record.release_id)
+        commitment = self._writer.commitment(key_day, release.name, end, outcome.read)
+        yield from self._writer.publish(
+            state, record, end=end, key_day=key_day, commitment=commitment, time=read.closed
+        )
         yield AttributeCharge(
             release.name, outcome.audience, outcome.price, reason=outcome.reason or "",
             zone=record.zone, attribute=record.attribute, day=record.day, span=local.span, shown=outcome.public,

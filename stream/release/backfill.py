@@ -164,14 +164,14 @@ class BackfillStage:
         _check_names(policy, attempt, names)
         self._policy = policy
         self._timezone = ZoneInfo(policy.site[site].timezone)
-        self._issuer = LedgerWriter.of(policy, site, keys, attempt)
+        self._writer = LedgerWriter.of(policy, site, keys, attempt)
         again = attempt > 1
         self._forecasts = tuple(forecast_streams(policy, site))
         self._plans = tuple(plan for plan in count_plans(policy, site) if not again or plan.release.name in names)
         self._late_plans = tuple(plan for plan in self._plans if not plan.release.declared.carries)
         self._attribute_plans = () if again else attribute_plans(policy, site, keys)
-        self._counts = CountReleases(policy, self._issuer, self._late_plans)
-        self._attributes = AttributeReleases(policy, self._issuer, self._attribute_plans)
+        self._counts = CountReleases(policy, self._writer, self._late_plans)
+        self._attributes = AttributeReleases(policy, self._writer, self._attribute_plans)
         self._days_priced: set[PrivacyDay | None] = set()
         """Days whose price ``prices`` has already yielded."""
 
@@ -215,7 +215,7 @@ class BackfillStage:
         """
         state.ledger.budgets = BudgetView()
         state.queried_days, state.charged = QueriedDays(), ChargeHistory()
-        known = {version: PolicyReplay(policy, self._policy, self._issuer.site) for version, policy in policies.items()}
+        known = {version: PolicyReplay(policy, self._policy, self._writer.site) for version, policy in policies.items()}
         for entry in entries:
             known[entry["policy_version"]].apply(state, entry)
 
@@ -231,7 +231,7 @@ class BackfillStage:
         For a release that is paid per day, any window of its day counts. At attempts above 1 only charges of the same
         attempt count: a day's price pays for one run of the counters.
         """
-        again = self._issuer.attempt > 1
+        again = self._writer.attempt > 1
         by_window = {} if again else state.charged.charged_at(window.window_end)
         for name, line in sorted(by_window.items()):
             if any(set(line.zones) & set(plan.covered) for plan in self._late_plans):
@@ -247,9 +247,9 @@ class BackfillStage:
     def _same_price(self, name: str, line: ChargeStream) -> bool:
         """Whether a day that was charged on a line may not be charged at this attempt too."""
         paid_by_day = [plan for plan in self._late_plans if plan.days is not None]
-        if self._issuer.attempt > 1:
+        if self._writer.attempt > 1:
             return any(
-                release_of(name) == plan.release.name and attempt_of(name) == self._issuer.attempt
+                release_of(name) == plan.release.name and attempt_of(name) == self._writer.attempt
                 for plan in paid_by_day
             )
         return any(set(line.zones) & set(plan.covered) for plan in paid_by_day)
@@ -283,23 +283,23 @@ class BackfillStage:
     def _free(self, end: str) -> Iterator[str]:
         """Yield the release ids of queries and revisions, which are computed from a window's released values."""
         for release in (plan.release for plan in self._plans):
-            decided = free_thresholds(self._policy, self._issuer.site, release.name)
+            decided = free_thresholds(self._policy, self._writer.site, release.name)
             readers = {each.name: each.audiences for each in decided}
             names = [(query.name, end) for query in release.queries]
             names += [(each.name, end) for each in decided]
             names += [(release.revised_name, f"{end}/{span}") for span in release.revise]
             for name, where in names:
                 for audience in readers.get(name, audiences_of(release)):
-                    yield str(ReleaseId(self._issuer.site, name, audience, where, self._issuer.attempt))
+                    yield str(ReleaseId(self._writer.site, name, audience, where, self._writer.attempt))
             for people in self._policy.people:
                 model = people.model
-                if (model.site, model.release) == (self._issuer.site, release.name):
+                if (model.site, model.release) == (self._writer.site, release.name):
                     name = people.release_name
-                    yield str(ReleaseId(model.site, name, model.audience, end, self._issuer.attempt))
+                    yield str(ReleaseId(model.site, name, model.audience, end, self._writer.attempt))
             for forecast in self._forecasts:
                 if forecast.release == release.name and forecast.is_due(parse_time(end)):
-                    site = self._issuer.site
-                    yield str(ReleaseId(site, forecast.name, forecast.audience, end, self._issuer.attempt))
+                    site = self._writer.site
+                    yield str(ReleaseId(site, forecast.name, forecast.audience, end, self._writer.attempt))
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
         """Return release id -> commitment to an item's input; KeyFileError if its key is destroyed.
@@ -307,11 +307,11 @@ class BackfillStage:
         Queries read released values only and have no commitments.
         """
         if isinstance(item, OccupancyWindow):
-            key_day, end = key_day_of(item.window_end - self._issuer.tick_length), item.window_end
+            key_day, end = key_day_of(item.window_end - self._writer.tick_length), item.window_end
         else:
             start, end = span_of_day(item.local_day, self._timezone)
             key_day = key_day_of(start)
-        return {name: self._issuer.commitment(key_day, release, end, read) for name, release, read in self._named(item)}
+        return {name: self._writer.commitment(key_day, release, end, read) for name, release, read in self._named(item)}
 
     def _named(self, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, bytes]]:
         """Yield (release id, release, digest of the input) of each record of an item."""
@@ -320,13 +320,13 @@ class BackfillStage:
                 name, read = plan.release.name, counts_digest(plan.counts(item))
                 for audience in audiences_of(plan.release):
                     end = rfc3339(item.window_end)
-                    yield str(ReleaseId(self._issuer.site, name, audience, end, self._issuer.attempt)), name, read
+                    yield str(ReleaseId(self._writer.site, name, audience, end, self._writer.attempt)), name, read
         else:
             for attributes in self._attribute_plans:
                 name = attributes.release.name
                 for record, audience in attributes.records(item):
                     which = ZoneDayAttribute(record.day, record.zone, record.attribute)
-                    yield str(ReleaseId(self._issuer.site, name, audience, str(which))), name, read_digest(record)
+                    yield str(ReleaseId(self._writer.site, name, audience, str(which))), name, read_digest(record)
 
 
 def _check_names(policy: PolicyDocument, attempt: int, names: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
+from stream.domains import Suffix
 from stream.mechanisms.base import CountMechanism, Parameters, Values, noisy_of
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
@@ -43,7 +44,7 @@ from stream.schemas import CountRecord, Levels, LevelScales
 
 
 class DayFields(TypedDict, total=False):
-    """Fields of records of a release that is paid by the day."""
+    """Those of records of a release that is paid by the day."""
 
     unit: str
     noise: NoiseKind
@@ -52,17 +53,12 @@ class DayFields(TypedDict, total=False):
     bounded_to: str
 
 
-class LevelFields(TypedDict, total=False):
-    """Fields of records with floors or the building."""
+class ValueFields(TypedDict, total=False):
+    """Those of records with floors or the building, and of records with noisy values; null for a denial."""
 
     levels: Levels | None
     levels_half_width_95: Levels | None
     levels_noise_scale: LevelScales | None
-
-
-class NoisyFields(TypedDict, total=False):
-    """Fields of records with noisy values."""
-
     noisy: dict[str, int] | None
     levels_noisy: Levels | None
     levels_draws: Levels | None
@@ -161,9 +157,14 @@ class CountPlan(ABC):
         return np.array([read[index] for index in self._indices], dtype=np.int64)
 
     def suffix(self, window: OccupancyWindow) -> str:
-        """Return the additional part of a window's noise labels (``Context``): for a day release, its day and bound."""
+        """Return the additional part of a window's noise labels (``Context``).
+
+        It has the day and the bound of a day release: no two days, and no two bounds, share a draw.
+        """
         day = window.privacy_day
-        return "" if self.days is None or day is None else self.days.suffix(day.number)
+        if self.days is None or day is None:
+            return ""
+        return f"{Suffix.DAY} {day.number}/{CHANGES if self.release.by_changes else ''}{self.days.ticks}"
 
     def truth(self, window: OccupancyWindow) -> ByLevel:
         """Return the true counts of the published names, by level; bounded like ``counts``, restricted."""
@@ -221,8 +222,7 @@ class CountPlan(ABC):
             policy_version=head.policy_version,
             laboratory=head.laboratory,
             **self.day_fields(audience),
-            **self._level_fields(epsilon, values),
-            **(self._noisy_fields(values) if noisy and self.publishes_noisy else {}),
+            **self._value_fields(epsilon, values, noisy=noisy and self.publishes_noisy),
         )
 
     def day_fields(self, audience: str) -> DayFields:
@@ -235,17 +235,8 @@ class CountPlan(ABC):
             fields = {**fields, "counted": self._counted_in_records}
         return fields if self.bounded_to is None else {**fields, "bounded_to": self.bounded_to}
 
-    def _level_fields(self, epsilon: Fraction, values: Values | None) -> LevelFields:
-        """Return the fields of floors and building, null for a denial; with the scales of their own noise, if any."""
-        if self.release.levels == ("zone",):
-            return {}
-        levels, half_widths = (None, None) if values is None else self._levels(self.mechanisms[epsilon], values)
-        fields: LevelFields = {"levels": levels, "levels_half_width_95": half_widths}
-        scales = self.level_scales[epsilon]
-        return {**fields, "levels_noise_scale": scales} if scales else fields
-
-    def _noisy_fields(self, values: Values | None) -> NoisyFields:
-        """Return the noisy values behind a record's values, null for a denial.
+    def _value_fields(self, epsilon: Fraction, values: Values | None, *, noisy: bool) -> ValueFields:
+        """Return the fields of floors and building, with the scales of their own noise, and those of noisy values.
 
         Noisy values are free. A filter's values are a function of its audience's noisy values, past and present, and of
         nothing else; the price pays for their noise. The proof of PeGaSus covers noisy counts and groups as two
@@ -254,12 +245,21 @@ class CountPlan(ABC):
         was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
         that independence by smoothing.
         """
-        noisy = None if values is None else noisy_of(values)
-        fields: NoisyFields = {"noisy": None if noisy is None else self.by_name(noisy[: len(self.names)].tolist())}
-        if self.release.levels == ("zone",):
-            return fields
-        fields["levels_noisy"] = None if noisy is None else self._noisy_levels(noisy)
-        return {**fields, "levels_draws": self.level_draws} if self.level_draws else fields
+        fields: ValueFields = {}
+        has_levels = self.release.levels != ("zone",)
+        if has_levels:
+            levels, half_widths = (None, None) if values is None else self._levels(self.mechanisms[epsilon], values)
+            fields |= {"levels": levels, "levels_half_width_95": half_widths}
+            if scales := self.level_scales[epsilon]:
+                fields["levels_noise_scale"] = scales
+        if noisy:
+            draws = None if values is None else noisy_of(values)
+            fields["noisy"] = None if draws is None else self.by_name(draws[: len(self.names)].tolist())
+            if has_levels:
+                fields["levels_noisy"] = None if draws is None else self._noisy_levels(draws)
+                if self.level_draws:
+                    fields["levels_draws"] = self.level_draws
+        return fields
 
     def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         """Return entries, one for each of ``names`` in order, by name; empty where a record lists no names."""

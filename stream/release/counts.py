@@ -2,8 +2,8 @@
 
 For each count release of a window, in the order of the policy:
 
-1. The budget gate decides which audiences can pay, from ledger and policy alone; the others receive a denial of the
-   same shape.
+1. The budgets decide which audiences can pay, from ledger and policy alone; the others receive a denial of the same
+   shape.
 2. One noise chain is drawn over the epsilons of the audiences that pay (PeGaSus' perturber: four fifths of them).
 3. Each distinct epsilon has its own mechanism state (grouper or filter); audiences of equal epsilon share the value.
 4. Each audience gets one ledger entry and one record.
@@ -33,7 +33,7 @@ from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator
 from stream.policy.fields import decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
-from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
+from stream.release.budgets import BudgetDecisions, Budgets
 from stream.release.count_plan import ChangePlan, CountPlan
 from stream.release.forecasts import ForecastStream, forecast_streams
 from stream.release.ledger_writer import Head, LedgerWriter
@@ -50,11 +50,11 @@ from stream.schemas import private_topic
 class CountReleases:
     """The count releases of one site."""
 
-    def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[CountPlan, ...]) -> None:
-        self._issuer = issuer
-        self._site = policy.site[issuer.site]
+    def __init__(self, policy: Policy, writer: LedgerWriter, plans: tuple[CountPlan, ...]) -> None:
+        self._writer = writer
+        self._site = policy.site[writer.site]
         self._timezone = ZoneInfo(self._site.timezone)
-        self._gate = BudgetGate(policy, issuer)
+        self._budgets = Budgets(policy, writer.site, writer.attempt)
         self._plans = plans
         self._mechanisms: dict[str, CountMechanism] = {
             plan.state_name(epsilon): mechanism for plan in plans for epsilon, mechanism in plan.mechanisms.items()
@@ -64,12 +64,12 @@ class CountReleases:
             plan.release.name: [*free_queries(plan, self._site), *free_decisions(policy, plan)] for plan in plans
         }
         self._revisions = {
-            plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
+            plan.release.name: [RevisionPlan(plan, span, self._site, writer) for span in plan.release.revise]
             for plan in plans
         }
         self._estimates: tuple[PeopleStream | ForecastStream, ...] = (
-            *people_streams(policy, issuer.site, laboratory=issuer.keys.laboratory),
-            *forecast_streams(policy, issuer.site),
+            *people_streams(policy, writer.site, laboratory=writer.keys.laboratory),
+            *forecast_streams(policy, writer.site),
         )
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
@@ -78,12 +78,12 @@ class CountReleases:
             return
         state.released_until = window.window_end
         self.note_coverage(state, window)
-        key_day = key_day_of(window.window_end - self._issuer.tick_length)
+        key_day = key_day_of(window.window_end - self._writer.tick_length)
         if key_day != state.key_day:
             state.key_day = key_day
             for name in self._mechanisms:
                 self._pause(state, name)
-        head = self._issuer.head(window.window_end - self._issuer.tick_length, window.window_end)
+        head = self._writer.head(window.window_end - self._writer.tick_length, window.window_end)
         for plan in self._plans:
             yield from self._release(state, plan, window, key_day, head)
 
@@ -117,24 +117,31 @@ class CountReleases:
     ) -> Iterator[Published | CountCharge]:
         """Release one window of one count release; the steps are those of the module docstring."""
         release, end = plan.release, window.window_end
-        decisions = self._gate.decisions(state, plan, window)
+        decisions = self._budgets.decide(state, plan, window)
         paying = {release.epsilon[audience] for audience, decision in decisions.items() if decision.reason is None}
         counts = plan.counts(window)
         before = dict(state.operator_states)
         released = self._perturb(state, plan, window, key_day, counts, paying)
-        commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
+        commitment = self._writer.commitment(key_day, release.name, end, counts_digest(counts))
         given: dict[str, Published] = {}
         for audience, decision in decisions.items():
             value = released[release.epsilon[audience]] if decision.reason is None else None
             record = plan.record(head, window, audience, value, decision.reason, decision.price)
-            yield self._issuer.charge(
+            entry, given[audience] = self._writer.publish(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
-            topic = private_topic(audience, release.name)
-            given[audience] = Published(topic, head.site, record.to_bytes(), end, record.release_id)
+            yield entry
             yield given[audience]
-        for audience, decision in decisions.items():  # after all charges: audiences may share the remaining budget
-            yield self._charged(state, plan, window, key_day, audience, decision)
+        day = window.privacy_day
+        for audience, (reason, _) in decisions.items():  # after all charges: audiences may share the remaining budget
+            yield CountCharge(
+                release.name, audience, release.mechanism,
+                release.epsilon[audience] if reason is None else Fraction(0),
+                reason=reason or "",
+                left=self._budgets.windows_left(state.ledger.budgets, release, audience, key_day),
+                attempt=self._writer.attempt, w=release.windows_paid,
+                terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
+            )  # fmt: skip
         for query in self._queries[release.name]:
             yield from self._answers(state, query, window, head, released, decisions)
         for revision in self._revisions[release.name]:
@@ -145,21 +152,6 @@ class CountReleases:
                 state.operator_states[stream.state_name], records = stream.step(held, given[stream.audience])
                 yield from records
 
-    def _charged(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, audience: str,
-        decision: BudgetDecision,
-    ) -> CountCharge:  # fmt: skip
-        """Return the charge of an audience's window, for the account."""
-        release, day = plan.release, window.privacy_day
-        left = self._gate.budgets.windows_left(state.ledger.budgets, release, audience, key_day)
-        return CountCharge(
-            release.name, audience, release.mechanism,
-            release.epsilon[audience] if decision.reason is None else Fraction(0),
-            reason=decision.reason or "", left=left,
-            attempt=self._issuer.attempt, w=release.windows_paid,
-            terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
-        )  # fmt: skip
-
     def _perturb(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, counts: Ints,
         paying: set[Fraction],
@@ -169,9 +161,9 @@ class CountReleases:
             self._pause(state, plan.state_name(epsilon))
         if not paying:
             return {}
-        issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.noise_key(key_day), Purpose.NOISE)
-        context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, plan.suffix(window))
+        writer, end = self._writer, window.window_end
+        key = subkey(writer.keys.noise_key(key_day), Purpose.NOISE)
+        context = Context(writer.site, plan.release.name, end, writer.attempt, plan.names, plan.suffix(window))
         laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
         if plan.draws_own_noise:
             noise = dict.fromkeys(laws.values(), np.zeros_like(counts))

@@ -1,4 +1,4 @@
-"""Writes the ledger entry before each record of one site.
+"""Publishes the records of one site, each after its ledger entry.
 
 The entry commits to the record's input with a key of the day and the attempt.
 """
@@ -20,7 +20,7 @@ from stream.policy.counts import LONGEST_W
 from stream.policy.document import PolicyDocument
 from stream.records import HOUR, Micros, Published
 from stream.release.state import ReleaseState
-from stream.schemas import AUDIT, AttributeRecord, CountRecord, ThresholdRecord, rfc3339
+from stream.schemas import AUDIT, AttributeRecord, CountRecord, ThresholdRecord, private_topic, rfc3339
 
 
 class Head(NamedTuple):
@@ -68,12 +68,11 @@ class LedgerWriter:
         key = subkey(self.keys.noise_key(key_day), Purpose.COMMITMENT)
         return hmac.new(key, label(self.site, release, end, *attempt, digest), sha256).hexdigest()[:32]
 
-    def charge(
+    def publish(
         self, state: ReleaseState, record: CountRecord | ThresholdRecord | AttributeRecord, *, end: Micros,
-        key_day: int, commitment: str,
-        zones: Collection[str] = (),
-    ) -> Published:  # fmt: skip
-        """Write a record's ledger entry, before the record is published; return the entry.
+        key_day: int, commitment: str, zones: Collection[str] = (), time: Micros | None = None,
+    ) -> tuple[Published, Published]:  # fmt: skip
+        """Charge a record; return its ledger entry and the record, in the order in which they are published.
 
         Args:
             state: contains the ledger, which is updated.
@@ -82,10 +81,15 @@ class LedgerWriter:
             key_day: the day whose budget pays.
             commitment: commits to the record's input.
             zones: the zones of a count release.
+            time: that of the record, if it is not ``end``.
         """
         event = ChargeEvent(
             record.release, record.audience, record.release_id, self.attempt, end, key_day,
             record.epsilon, nano(Fraction(record.spend)), record.reason, tuple(zones),
         )  # fmt: skip
         state.ledger, entry = self.ledger.enter(state.ledger, event, commitment)
-        return Published(AUDIT, self.site, entry, end, f"{self.site}/{state.ledger.sequence - 1}")
+        topic = private_topic(record.audience, record.release)
+        return (
+            Published(AUDIT, self.site, entry, end, f"{self.site}/{state.ledger.sequence - 1}"),
+            Published(topic, self.site, record.to_bytes(), end if time is None else time, record.release_id),
+        )

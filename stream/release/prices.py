@@ -39,7 +39,6 @@ import orjson
 
 from stream.accounting.day_charges import changed_loss
 from stream.accounting.privacy_loss import calibrate
-from stream.domains import Suffix
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.changes.calibration import changes_variances, squared_shift
 from stream.mechanisms.changes.factor import Factor, factor_of
@@ -236,11 +235,6 @@ class PaidByDay:
             for audience, epsilon in release.epsilon.items()
         }
         return cls(prices, ticks, terms_digest(policy, release, site))
-
-    def suffix(self, day: int) -> str:
-        """Return the additional part of a day's noise labels: no two days, and no two bounds, share a draw."""
-        changes = any(price.factor is not None for price in self.prices.values())
-        return f"{Suffix.DAY} {day}/{CHANGES if changes else ''}{self.ticks}"
 
     def terms_paid(self, audience: str, day: PrivacyDay) -> DayTerms:
         """Return the terms that an audience's payment for a day covers."""

@@ -46,8 +46,8 @@ class RevisionOperator(Operator[Any, Passed, Revised], Protocol):
 class RevisionPlan:
     """The revision of one span of a count release's windows at a site."""
 
-    def __init__(self, plan: CountPlan, span: Span, site: Site, issuer: LedgerWriter) -> None:
-        self._plan, self._span, self._issuer = plan, span, issuer
+    def __init__(self, plan: CountPlan, span: Span, site: Site, writer: LedgerWriter) -> None:
+        self._plan, self._span, self._writer = plan, span, writer
         self._site = site
         self._of = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
         self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._of.items()}
@@ -94,20 +94,20 @@ class RevisionPlan:
             yield from self._records(epsilon, revised)
 
     def _records(self, epsilon: Fraction, revised: list[Revised]) -> Iterator[Published]:
-        release, issuer = self._plan.release, self._issuer
+        release, writer = self._plan.release, self._writer
         readers = [audience for audience, own in release.epsilon.items() if own == epsilon]
         for each in revised:
             end = each.end
-            head = issuer.head(end - issuer.tick_length, end)
-            window = OccupancyWindow(issuer.site, end, (), each.coverage)
-            where, lag = f"{head.window_end}/{self._span}", (each.at - end) // issuer.tick_length
+            head = writer.head(end - writer.tick_length, end)
+            window = OccupancyWindow(writer.site, end, (), each.coverage)
+            where, lag = f"{head.window_end}/{self._span}", (each.at - end) // writer.tick_length
             for audience in readers:
-                name = ReleaseId(issuer.site, release.revised_name, audience, where, issuer.attempt)
+                name = ReleaseId(writer.site, release.revised_name, audience, where, writer.attempt)
                 first = self._plan.record(head, window, audience, each.values, None, Fraction(0), noisy=False)
                 own = {"release": release.revised_name, "release_id": str(name), "revises": first.release_id}
                 record = first.model_copy(update=own | {"lag": lag})
                 topic = private_topic(audience, release.revised_name)
-                yield Published(topic, issuer.site, record.to_bytes(), each.at, record.release_id)
+                yield Published(topic, writer.site, record.to_bytes(), each.at, record.release_id)
 
 
 LARGEST_HELD = 16 << 20

@@ -23,11 +23,11 @@ class ReleaseStage:
     """The release stage of one site."""
 
     def __init__(self, policy: Policy, site: str, keys: Keys, attempt: int = 1) -> None:
-        issuer = LedgerWriter.of(policy, site, keys, attempt)
-        self._issuer = issuer
-        self._counts = CountReleases(policy, issuer, count_plans(policy, site))
-        self._thresholds = ThresholdReleases(policy, issuer)
-        self._attributes = AttributeReleases(policy, issuer, attribute_plans(policy, site, keys))
+        writer = LedgerWriter.of(policy, site, keys, attempt)
+        self._writer = writer
+        self._counts = CountReleases(policy, writer, count_plans(policy, site))
+        self._thresholds = ThresholdReleases(policy, writer)
+        self._attributes = AttributeReleases(policy, writer, attribute_plans(policy, site, keys))
 
     def initial(self) -> ReleaseState:
         """Return the state before the first window."""
@@ -53,7 +53,7 @@ class ReleaseStage:
         charges = tuple(output for output in outputs if isinstance(output, Charge))
         published: list[Published | WindowCharges] = [output for output in outputs if isinstance(output, Published)]
         if charges:
-            published.append(WindowCharges(self._issuer.site, item.window_end, charges))
+            published.append(WindowCharges(self._writer.site, item.window_end, charges))
         return state, published
 
     def prepare(self, state: ReleaseState) -> None:

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from stream.accounting.charge_history import ChargeStream, line_name
+from stream.accounting.charge_history import ChargeStream
 from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
@@ -42,13 +42,13 @@ from stream.policy.fields import decimal_string
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.thresholds import ThresholdRelease, nodes_of, thresholds_of
 from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, ReleaseId
-from stream.release.budgets import FactorLimit
+from stream.release.budgets import Budgets
 from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.prices import STREAMS, DayPaymentStatus, RunPrice, paid_thresholds, thresholds_at
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
-from stream.schemas import Levels, ThresholdRecord, private_topic
+from stream.schemas import Levels, ThresholdRecord
 
 # Plans: the nodes of a stream, its schedule, and the shape of its records.
 NODE = {"zone": "zone:{}", "floor": "floor:{}", "building": "building"}
@@ -271,11 +271,10 @@ def run_plans(policy: Policy, site: str) -> tuple[RunPlan, ...]:
 class ThresholdReleases:
     """The threshold streams of one site that pay for runs."""
 
-    def __init__(self, policy: Policy, issuer: LedgerWriter) -> None:
-        self._issuer = issuer
-        self._version = policy.version
-        self._limit = FactorLimit(policy.privacy)
-        self.plans = run_plans(policy, issuer.site)
+    def __init__(self, policy: Policy, writer: LedgerWriter) -> None:
+        self._writer = writer
+        self._budgets = Budgets(policy, writer.site, writer.attempt)
+        self.plans = run_plans(policy, writer.site)
         self._terms = hashlib.sha256("/".join(plan.terms for plan in self.plans).encode()).hexdigest()[:32]
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
@@ -302,18 +301,18 @@ class ThresholdReleases:
         runs = state.runs.get(plan.state_name)
         if not begins and (runs is None or runs.day != day.number):
             return WAITING
-        name = line_name(plan.release.name, self._version, self._issuer.attempt, day.number)
         line = ChargeStream(SPARSE_VECTOR, 1, plan.covered, day=day.number)
         changed = dict.fromkeys(plan.release.audiences, 2 * plan.price.day)  # largest loss of a partly changed day
-        return None if self._limit.admits(state, window.window_end, name, line, changed) else "factor"
+        recorded = self._budgets.record_within_factor(state, window.window_end, plan.release.name, line, changed)
+        return None if recorded else "factor"
 
     def _query(
         self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay
     ) -> SparseVectorOutput:
-        issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), Purpose.NOISE)
+        writer, end = self._writer, window.window_end
+        key = subkey(writer.keys.noise_key(key_day_of(end - writer.tick_length)), Purpose.NOISE)
         suffix = f"{Suffix.DAY} {day.number}/{plan.terms}"
-        context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, suffix)
+        context = Context(writer.site, plan.release.name, end, writer.attempt, plan.names, suffix)
         assert window.bounded is not None  # noqa: S101
         item = SparseVectorInput(plan.counts(window.bounded), end, day.number, plan.scheduled(end), key, context)
         runs = state.runs.get(plan.state_name) or plan.vector.initial()
@@ -329,21 +328,20 @@ class ThresholdReleases:
         reason: str | None,
     ) -> Iterator[Published | CountCharge]:
         end, release = window.window_end, plan.release
-        key_day = key_day_of(end - self._issuer.tick_length)
-        head = self._issuer.head(end - self._issuer.tick_length, end)
-        commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(self._read(plan, window)))
+        key_day = key_day_of(end - self._writer.tick_length)
+        head = self._writer.head(end - self._writer.tick_length, end)
+        commitment = self._writer.commitment(key_day, release.name, end, counts_digest(self._read(plan, window)))
         runs = 0 if output is None else output.charged
         above = None if output is None else dict(zip(plan.names, output.above, strict=True))
         denied = {} if output is None else {plan.names[place]: why for place, why in output.denied.items()}
         for audience in release.audiences:
             record = plan.window_record(head, window, audience, above, denied, reason, plan.price_fields(runs))
-            yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
-            yield Published(private_topic(audience, release.name), head.site, record.to_bytes(), end, record.release_id)
+            yield from self._writer.publish(state, record, end=end, key_day=key_day, commitment=commitment)
         day = window.privacy_day
         for audience in release.audiences:
             yield CountCharge(
                 release.name, audience, SPARSE_VECTOR, runs * plan.price.run, reason=reason or "",
-                attempt=self._issuer.attempt,
+                attempt=self._writer.attempt,
                 terms=None if output is None or day is None else plan.price.terms(day, runs),
             )  # fmt: skip
 

@@ -345,7 +345,7 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key: Path
     assert "02:ff:ff" not in text
     keys = key_files.FileKeys(key)
     stages = Pipeline(policy, SITE, keys).stages
-    report = " ".join(repr(thing) for thing in (keys, keys.keys, partition, stages, stages.release._issuer))
+    report = " ".join(repr(thing) for thing in (keys, keys.keys, partition, stages, stages.release._writer))
     assert not needles.found_in(report)
 
 

@@ -42,3 +42,17 @@ def linked_from(name: str) -> set[str]:
 
 def test_the_readme_is_a_page() -> None:
     assert len(DOCUMENTS["README.md"].splitlines()) <= 200
+
+
+NAMED = re.compile(r"`([A-Za-z_.]+)` (?:in |\()(?:`((?:stream|connectors)/[^`]*\.py)`|\[[^\]]*\]\(([^)#]*\.py)\))")
+"""A name in code, and the module that a document says it is in."""
+
+
+@pytest.mark.parametrize("name", [name for name, text in DOCUMENTS.items() if NAMED.search(text)])
+def test_a_module_defines_the_name_for_which_a_document_refers_to_it(name: str) -> None:
+    for symbol, path, link in NAMED.findall(" ".join(DOCUMENTS[name].split())):
+        module = (ROOT / path if path else (ROOT / name).parent / link).read_text()
+        for part in symbol.split("."):
+            assert re.search(rf"^\s*(?:async def|def|class)? ?{part}\b", module, flags=re.MULTILINE), (
+                f"{symbol} of {name}"
+            )

@@ -24,7 +24,8 @@ from aiokafka.errors import KafkaError
 
 from connectors.keys.key_files import create
 from connectors.storage.kafka import cluster
-from connectors.storage.kafka.client import KafkaSink, partition_of, producer_of
+from connectors.storage.kafka.client import partition_of, producer_of
+from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.source_leases import SourceLeases
 from connectors.storage.kafka.topic_readers import Record
 from connectors.storage.kafka.topics import create_topics, topic_names

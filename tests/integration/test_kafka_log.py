@@ -13,7 +13,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError
 from aiokafka.partitioner import DefaultPartitioner
 
-from connectors.storage.kafka.client import KafkaSink, partition_of
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.topic_readers import consume, last_snapshot, last_snapshots, read_range
 from connectors.storage.kafka.topics import create_topics, topic_config
 from stream.engine.ports import LossError

@@ -82,7 +82,7 @@ async def test_with_too_few_in_sync_replicas_nothing_is_published_and_it_goes_on
     three_brokers: JavaCluster, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The write counts as interrupted, so a worker opens the partition again; nobody reads half a window."""
-    monkeypatch.setattr("connectors.storage.kafka.writers.COMMIT_TIMEOUT", 5.0)
+    monkeypatch.setattr("connectors.storage.kafka.transactions.COMMIT_TIMEOUT", 5.0)
     servers, private = three_brokers.bootstrap, private_topic(prefix, "occupancy")
     topics = EngineTopics(f"{prefix}-source", f"{prefix}-snapshot", f"{prefix}-audit")
     await create_topics(servers, [topics.snapshot, topics.audit, private], partitions=1)

@@ -178,7 +178,7 @@ class Ear:
         assert isinstance(plan, TreePlan)
         tree, day = plan.tree, window.privacy_day
         assert day is not None
-        run = Run(plan.release.name, stage._issuer.attempt, day.number)
+        run = Run(plan.release.name, stage._writer.attempt, day.number)
         nodes = counts if plan.release.by_changes else tree.sums(counts)
         found = {
             Value(level, window.window_end, name): int(nodes[place])

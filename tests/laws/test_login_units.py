@@ -267,7 +267,7 @@ def test_with_others_the_condition_comes_first_and_two_and_three_identities_have
     assert price.startswith("moves for public: only if each message of a person's day belongs to one login, ")
     assert "costs epsilon 2; with two identities" in price
     assert "it costs 4.32, and with three 6.87." in price
-    found = promises(changes("count"))["logins"][SITE]
+    found = promises(changes("count")).to_json()["logins"][SITE]
     [one] = [each for each in found["identities"] if each["reader"] == "public"]
     assert (round(one["two"], 2), round(one["three"], 2), found["others"]) == (4.32, 6.87, "count")
 
@@ -289,7 +289,7 @@ def test_policy_show_prints_what_a_login_is_and_what_identities_cost(capsys: pyt
 def test_a_site_of_devices_says_nothing_of_logins() -> None:
     devices = load_policy(policy_text(BY_TICKS, site=SITE_KEYS.replace('identity = "login"', 'contribution = "8h"')))
     assert not [*login_lines(devices)]
-    assert "logins" not in promises(devices)
+    assert "logins" not in promises(devices).to_json()
 
 
 @pytest.mark.parametrize(("others", "counted"), [("ignore", "logins"), ("count", "logins and devices")])

@@ -188,7 +188,7 @@ def test_a_site_with_sessions_that_pays_by_the_window_says_what_one_message_cost
     )
     assert line in promise_lines(policy, "public")
     assert line not in promise_lines(policy, "board"), "who gets no count pays nothing"
-    assert promises(policy)["sessions"] == {SITE: {"session_limit_seconds": 14_400, "windows": 48}}
+    assert promises(policy).to_json()["sessions"] == {SITE: {"session_limit_seconds": 14_400, "windows": 48}}
 
 
 def test_a_site_that_pays_by_the_day_or_counts_events_does_not_say_it() -> None:
@@ -196,4 +196,4 @@ def test_a_site_that_pays_by_the_day_or_counts_events_does_not_say_it() -> None:
     assert not [*session_lines(by_day)]
     events = load_policy(policy_text(releases=PLAIN))
     assert not [*session_lines(events)]
-    assert "sessions" not in promises(events)
+    assert "sessions" not in promises(events).to_json()

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from connectors.sources.ingest.ingest import Ingest
 from stream.policy.document import audiences_of
 from stream.records import WAITING
-from stream.release.budgets import BudgetDecision, BudgetGate
+from stream.release.budgets import BudgetDecision, Budgets
 from stream.sensing import state as sense_state
 from stream.sensing.contribution import migrated_counter
 from stream.sensing.occupancy import OccupancyOperator
@@ -107,14 +107,14 @@ def resuming_at_the_latest_observation(patch: pytest.MonkeyPatch) -> None:
 
 def denying_empty_windows(patch: pytest.MonkeyPatch) -> None:
     """A window without anybody is not charged."""
-    decisions = BudgetGate.decisions
+    decisions = Budgets.decide
 
-    def judged(self: BudgetGate, state: Any, plan: Any, window: Any) -> Any:
+    def judged(self: Budgets, state: Any, plan: Any, window: Any) -> Any:
         if not any(window.counts):
             return dict.fromkeys(audiences_of(plan.release), BudgetDecision(WAITING))
         return decisions(self, state, plan, window)
 
-    patch.setattr(BudgetGate, "decisions", judged)
+    patch.setattr(Budgets, "decide", judged)
 
 
 def vouching_by_traps(patch: pytest.MonkeyPatch) -> None:

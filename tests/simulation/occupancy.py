@@ -22,9 +22,10 @@ from aiokafka.errors import KafkaError
 from connectors.keys import key_files
 from connectors.storage.kafka import aiokafka_client, metadata
 from connectors.storage.kafka.broker_health import BrokerHealth
-from connectors.storage.kafka.client import KafkaSink, partition_of
+from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended
 from connectors.storage.kafka.key_rotation import ClusterLedger, forget_past_key_days
+from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.source_leases import SourceLeases
 from connectors.storage.kafka.topics import BESIDES, create_topics, result_topics, topic_names
 from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_until_stopped

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from connectors.keys import key_files
 from connectors.storage.audit_chains import Heads, audit_of, heads_of, parse_entries
@@ -27,7 +27,16 @@ from connectors.storage.embedded.reader import (
     read_topic,
 )
 from connectors.storage.embedded.rollback_mark import read_mark
-from stream.accounting.audit import Audit, ChainLink, Compared, LedgerStart, by_release, compare_records, unreleased
+from stream.accounting.audit import (
+    Audit,
+    ChainLink,
+    Compared,
+    LedgerStart,
+    MissingRecords,
+    by_release,
+    compare_records,
+    unreleased,
+)
 from stream.accounting.ledger import Entry
 from stream.accounting.signed_heads import SignedHead
 from stream.encryption import Vault
@@ -239,21 +248,65 @@ def _unchecked(bundle: AuditBundle, signed: bool, marked: bool, counted: bool) -
     return found if bundle.states_read else ["head against the state", *found]
 
 
-def _covered(heads: Heads, last: SignedHead) -> dict[str, Any]:
-    """Return how far the last signed head reaches; later entries are not signed yet."""
+class SignedCoverage(NamedTuple):
+    """How far signed heads reach; later entries are not signed yet."""
+
+    heads: int
+    until: str
+    """Time of the last head."""
+    later_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The findings of ``tacet audit verify``: those of all checks, or of the checks before the first break."""
+
+    entries: int
+    sites: Mapping[str, ChainLink] = field(default_factory=dict)
+    """The head of each site's chain."""
+    first_break: str | None = None
+    records: int = 0
+    """Number of published records that were compared with their charges."""
+    missing: Sequence[MissingRecords] = ()
+    commitments: int = 0
+    """Number of commitments that were compared with true counts."""
+    unchecked: Sequence[str] = UNCHECKED
+    signed: SignedCoverage | None = None
+    """None without signed heads."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check that was possible has passed."""
+        return self.first_break is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        return {
+            "ok": self.ok,
+            "entries": self.entries,
+            "sites": {site: link._asdict() for site, link in sorted(self.sites.items())},
+            "first_break": self.first_break,
+            "records": self.records,
+            "missing": [each._asdict() for each in self.missing],
+            "commitments": self.commitments,
+            "unchecked": list(self.unchecked),
+            **({} if self.signed is None else {"signed": self.signed._asdict()}),
+        }
+
+
+def _coverage(heads: Heads, last: SignedHead) -> SignedCoverage:
     later = sum(link.sequence - last.sites.get(site, ChainLink()).sequence for site, link in heads.items())
-    return {"heads": last.number + 1, "until": last.time, "later_entries": later}
+    return SignedCoverage(last.number + 1, last.time, later)
 
 
 def verify(
     bundle: AuditBundle, store: Path | None, key_file: Path | None, signed: Sequence[SignedHead] = ()
-) -> dict[str, Any]:
-    """Run every possible check; return the findings of ``tacet audit verify``.
+) -> AuditReport:
+    """Run every possible check, up to the first break.
 
     ``signed`` are heads whose signatures have been checked.
     """
-    report: dict[str, Any] = {"ok": True, "entries": len(bundle.entries), "sites": {}, "first_break": None}
-    report |= {"records": 0, "missing": [], "commitments": 0, "unchecked": list(UNCHECKED)}
+    report = AuditReport(len(bundle.entries))
     refuse_heads(signed, bundle.earlier)
     try:
         mark, keys = None, None
@@ -264,19 +317,18 @@ def verify(
                 mark = {site: ChainLink(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
         heads = bundle.audit(mark, keys, signed).chains(bundle.entries)
         counted = [] if keys is None else [parse_record(value) for value in bundle.counted(keys.vault)]
-        report["unchecked"] = _unchecked(bundle, keys is not None, mark is not None, bool(counted))
-        report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
+        unchecked = _unchecked(bundle, keys is not None, mark is not None, bool(counted))
+        report = replace(report, sites=heads, unchecked=unchecked)
         compared = compare(bundle)
-        report["records"], missing = compared.records, by_release(compared.missing)
-        report["missing"] = [each._asdict() for each in missing]
+        report = replace(report, records=compared.records, missing=by_release(compared.missing))
         if keys is not None:
             known = merged_policies(bundle.policies, ())
             own = [entry for entry in bundle.entries if entry["ledger"] == keys.ledger]
-            report["commitments"] = compare_commitments(own, counted, known, keys)
+            report = replace(report, commitments=compare_commitments(own, counted, known, keys))
         if signed:
-            report["signed"] = _covered(heads, signed[-1])
-        if missing:
-            raise AuditError(f"audit: {'; '.join(map(str, missing))}; 'tacet recover' lists the remedies")
+            report = replace(report, signed=_coverage(heads, signed[-1]))
+        if report.missing:
+            raise AuditError(f"audit: {'; '.join(map(str, report.missing))}; 'tacet recover' lists the remedies")
     except AuditError as problem:
-        report |= {"ok": False, "first_break": str(problem)}
+        return replace(report, first_break=str(problem))
     return report

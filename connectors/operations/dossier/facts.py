@@ -5,13 +5,14 @@ Every number of a guarantee is taken from ``promises``, which ``tacet policy sho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from connectors.documents.template import Figure, Row, Tables, Template, Value, Word
 from connectors.operations.policy.guarantees import spaced, unit_rows
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.promises import CountFigures, PseudonymChange, promises
 from connectors.storage.kafka.topics import BESIDES, DAY_MS, FOR_EVER, topic_config, topic_names
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
@@ -20,7 +21,8 @@ from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.policy.forecasts import Forecast
 from stream.policy.sites import Site
 from stream.records import MINUTE, SECOND, Micros
-from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
+from stream.release.guarantees import AttributePromise
+from stream.release.threshold_guarantees import ThresholdPromise
 from stream.release.validation import Policy
 
 FEW = 4
@@ -61,21 +63,21 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
     promised = promises(policy)
     return {
         "policy": [Row("policy", {
-            "version": policy.version, "devices": Figure(promised["devices_per_person"]), "w": str(promised["w"]),
-            "max_factor": Figure(f"{promised['max_factor']:.4g}"),
+            "version": policy.version, "devices": Figure(policy.privacy.devices_per_person),
+            "w": str(policy.privacy.w), "max_factor": Figure(f"{policy.privacy.max_factor:.4g}"),
         })],
         **_sites(policy),
         "audiences": [_audience(policy, each.name, each.description) for each in policy.audience],
         "public": [_audience(policy, each.name, each.description) for each in policy.audience if each.public],
-        **_counts(policy, promised["counts"]),
-        "whose": _all_of_whom(policy, promised["counts"]),
-        **_budgets(policy, promised["budgets"]),
-        **_attributes(policy, promised["attributes"]),
+        **_counts(policy, promised.counts),
+        "whose": _all_of_whom(policy, promised.counts),
+        **_budgets(policy),
+        **_attributes(policy, promised.attributes),
         "few_users": list(_few_users(policy)),
-        **_thresholds(policy, threshold_promises(policy)),
+        **_thresholds(policy, promised.thresholds),
         **_people(policy),
         "forecasts": [_forecast(each) for each in policy.forecast],
-        **_pseudonyms(promised["pseudonyms"]),
+        **_pseudonyms(promised.pseudonyms),
         **_installed(policy, installation),
         "account": [] if account is None else list(_spent(account)),
     }  # fmt: skip
@@ -136,41 +138,44 @@ def _audience(policy: Policy, name: str, description: str) -> Row:
     return Row(name, {"audience": name, "description": description or name, "releases": ", ".join(releases)})
 
 
-def _counts(policy: Policy, counts: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
+def _counts(policy: Policy, counts: Sequence[CountFigures]) -> dict[str, list[Row]]:
     window, day = list[Row](), list[Row]()
     for each in counts:
-        key = f"{each['site']}/{each['release']}/{each['reader']}"
-        common: dict[str, Value] = {name: str(each[name]) for name in ("site", "release", "mechanism", "zones")}
-        common |= {"reader": _reader(each["reader"]), **_whose(policy, each["site"])}
-        if "unit" not in each:
-            window.append(
-                Row(key, common | {unit: Figure(each["epsilon"][unit]) for unit in ("presence_tuple", *OF_A_DAY)})
-            )
+        promise = each.promise
+        key = f"{promise.site}/{promise.release}/{promise.reader}"
+        common: dict[str, Value] = {
+            "site": promise.site, "release": promise.release, "mechanism": promise.mechanism,
+            "zones": str(promise.zones), "reader": _reader(promise.reader), **_whose(policy, promise.site),
+        }  # fmt: skip
+        if each.day is None:
+            units = ("presence_tuple", *OF_A_DAY)
+            window.append(Row(key, common | {unit: Figure(decimal_string(promise.units[unit])) for unit in units}))
         else:
-            tight = {unit: Figure(f"{found['epsilon']:.3g}") for unit, found in each["tight"].items()}
-            delta = "0" if each["delta"] == "0" else f"{float(each['delta']):.2g}"
-            scales = Figure("; ".join(f"{scale:.4g}" for scale in each["noise_scale"]))
-            noise: dict[str, Value] = {"delta": Figure(delta), "noise": each["noise"], "scales": scales}
+            tight = {unit: Figure(f"{epsilon:.3g}") for unit, epsilon in each.day.tight.items()}
+            delta = f"{float(each.day.delta):.2g}" if each.day.delta else "0"
+            scales = Figure("; ".join(f"{scale:.4g}" for scale in each.day.noise_scale))
+            noise: dict[str, Value] = {"delta": Figure(delta), "noise": each.day.noise, "scales": scales}
             day.append(Row(key, common | {unit: tight[unit] for unit in OF_A_DAY} | noise))
     together = [row for row in (*window, *day) if row.fields["reader"] == _reader(EVERYBODY)]
     return {"window_counts": window, "day_counts": day, "day_deltas": [r for r in day if r.fields["delta"] != "0"],
             "counts": together}  # fmt: skip
 
 
-def _budgets(policy: Policy, budgets: Mapping[str, str]) -> dict[str, list[Row]]:
+def _budgets(policy: Policy) -> dict[str, list[Row]]:
     found, without = list[Row](), list[Row]()
     for release in policy.release:
         if not isinstance(release, CountRelease) or release.by_day:
             continue
         for audience in audiences_of(release):
             fields = {"release": release.name, "audience": audience, "days": str(release.refresh_days)}
-            budget = budgets.get(f"{release.name}/{audience}")
-            row = Row(f"{release.name}/{audience}", fields | {"budget": Figure(budget or "")})
+            budget = release.daily_budget.get(audience)
+            text = "" if budget is None else decimal_string(budget)
+            row = Row(f"{release.name}/{audience}", fields | {"budget": Figure(text)})
             (without if budget is None else found).append(row)
     return {"budgets": found, "no_budgets": without}
 
 
-def _attributes(policy: Policy, odds: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
+def _attributes(policy: Policy, odds: Sequence[AttributePromise]) -> dict[str, list[Row]]:
     rules, coming = list[Row](), list[Row]()
     for release in policy.release:
         if isinstance(release, AttributeRelease):
@@ -188,18 +193,17 @@ def _attributes(policy: Policy, odds: Sequence[Mapping[str, Any]]) -> dict[str, 
     return {"attributes": rules, "coming": coming, "odds": [_odds(each) for each in odds]}
 
 
-def _odds(each: Mapping[str, Any]) -> Row:
-    def factor(value: float | str) -> Figure:
-        return Figure(value if isinstance(value, str) else f"{value:.4g}")
+def _odds(each: AttributePromise) -> Row:
+    def factor(value: float) -> Figure:
+        return Figure(f"{value:.4g}")
 
-    def habit(value: float | str) -> Figure:
-        return Figure("> 1 000 000") if not isinstance(value, str) and value > 1_000_000 else factor(value)
+    def habit(value: float) -> Figure:
+        return Figure("> 1 000 000") if math.isfinite(value) and value > 1_000_000 else factor(value)
 
-    return Row(f"{each['site']}/{each['release']}/{each['attribute']}/{each['reader']}", {
-        "site": each["site"], "release": each["release"], "attribute": Word(each["attribute"]),
-        "reader": _reader(each["reader"]), "epsilon": Figure(each["epsilon"]), "factor": factor(each["factor"]),
-        "with_counts": factor(each["with_counts"]), "habit_5": habit(each["habit"]["5"]),
-        "habit_20": habit(each["habit"]["20"]),
+    return Row(f"{each.site}/{each.release}/{each.attribute}/{each.reader}", {
+        "site": each.site, "release": each.release, "attribute": Word(each.attribute),
+        "reader": _reader(each.reader), "epsilon": Figure(decimal_string(each.epsilon)), "factor": factor(each.factor),
+        "with_counts": factor(each.with_counts), "habit_5": habit(each.habit[5]), "habit_20": habit(each.habit[20]),
     })  # fmt: skip
 
 
@@ -249,9 +253,9 @@ def _who(site: Site) -> str:
     return "person" if site.feed == "counts" else "login" if site.counts_logins else "device"
 
 
-def _all_of_whom(policy: Policy, counts: Sequence[Mapping[str, Any]]) -> list[Row]:
+def _all_of_whom(policy: Policy, counts: Sequence[CountFigures]) -> list[Row]:
     """Return one row with all that the table of counts is about."""
-    found = sorted({_who(policy.site[each["site"]]) for each in counts})
+    found = sorted({_who(policy.site[each.promise.site]) for each in counts})
     one = [part for who in found for part in (Word("or"), Word(f"one_{who}"))][1:]
     return [Row("policy", {"one": one})] if found else []
 
@@ -295,11 +299,10 @@ def _of_single(release: Release) -> bool:
     return isinstance(release, AttributeRelease) or release.level == "zone"
 
 
-def _pseudonyms(names: str | Mapping[str, Any]) -> dict[str, list[Row]]:
-    by_site = names.get("day_starts", {}) if isinstance(names, Mapping) else {}
-    ttl = names.get("ttl_seconds") if isinstance(names, Mapping) else None
+def _pseudonyms(names: PseudonymChange) -> dict[str, list[Row]]:
+    ttl, by_site = names.ttl_seconds, names.day_starts
     return {
-        "names_of_day": [Row("day", {})] if names == "daily" else [],
+        "names_of_day": [Row("day", {})] if ttl is None and not by_site else [],
         "names_of_site": [Row(site, {"site": site, "day_starts": at}) for site, at in by_site.items()],
         "names_of_salt": [] if ttl is None else [Row("salt", {"seconds": f"{ttl:g}"})],
     }

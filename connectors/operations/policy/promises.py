@@ -1,9 +1,10 @@
-"""What a policy promises, as JSON, and the sentences to sign."""
+"""What a policy promises, and the sentences to sign."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,9 +16,9 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.people import People
-from stream.records import CHANGES, SECOND
-from stream.release.guarantees import CountPromise, attribute_promises, count_promises
-from stream.release.threshold_guarantees import threshold_promises
+from stream.records import CHANGES, SECOND, NoiseKind
+from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
+from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
 from stream.schemas import json_float
 
@@ -29,53 +30,155 @@ def sentences_to_sign(policy: Policy) -> Iterator[str]:
             yield signed_sentence(policy, promise)
 
 
-def promises(policy: Policy) -> dict[str, Any]:
-    """Return what ``policy show`` reports, as one object."""
-    knowledge = Knowledge.of(policy.privacy)
-    return {
-        "policy_version": policy.version,
-        "devices_per_person": policy.privacy.devices_per_person,
-        "max_factor": policy.privacy.max_factor,
-        "w": policy.privacy.w,
-        "mobility": None if policy.privacy.mobility is None else policy.privacy.mobility.forward,
-        "meetings": [meeting.model_dump() for meeting in policy.privacy.meetings],
-        "pseudonyms": _pseudonyms(policy),
-        "counted_sites": [name for name, site in policy.site.items() if site.feed == "counts"],
-        "zeros": {name: site.zeros for name, site in policy.site.items() if site.feed == "counts"},
-        "restricted_topics": policy.restricted.model_dump(),
-        "counts": [
-            {
-                "site": p.site, "release": p.release, "reader": p.reader, "mechanism": p.mechanism,
-                "zones": p.zones, "epsilon": {unit: decimal_string(e) for unit, e in p.units.items()},
-                "temporal": json_float(knowledge.temporal(float(p.units["presence_tuple"]))),
-                "meeting": json_float(knowledge.meeting(float(p.units["presence_tuple"]))),
-            }
-            | _of_day(p)
-            for p in count_promises(policy)
-        ],
-        "attributes": [
-            {
-                "site": p.site, "release": p.release, "attribute": p.attribute, "reader": p.reader,
-                "epsilon": decimal_string(p.epsilon), "factor": p.factor, "exact": json_float(p.exact),
-                "with_counts": json_float(p.with_counts),
-                "habit": {str(days): json_float(factor) for days, factor in p.habit.items()},
-            }
-            for p in attribute_promises(policy)
-        ],
-        "budgets": {
-            f"{r.name}/{name}": decimal_string(budget)
-            for r in policy.release if isinstance(r, CountRelease)
-            for name, budget in sorted(r.daily_budget.items())
-        },
-        "w_budgets": {
-            f"{r.name}/{name}": decimal_string(budget)
-            for r in policy.release if isinstance(r, CountRelease)
-            for name, budget in sorted(r.w_budget.items())
-        },
-        "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
-        "thresholds": [promise.figures() for promise in threshold_promises(policy)],
-        "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
-    } | _people(policy) | _forecasts(policy) | _sessions(policy) | _logins(policy)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class DayFigures:
+    """What a promise for a whole day says besides: its noise, and epsilon at delta in each unit."""
+
+    noise: NoiseKind
+    delta: Fraction
+    noise_scale: tuple[float, ...]
+    """Of each measured level; where the day pays for changes, the largest within a day."""
+    tight: Mapping[str, float]
+    """Unit -> epsilon at ``delta``."""
+    ticks: int
+    """The largest number of windows of a day at which a device counts, or of changes."""
+    shifts: Mapping[str, float] | None
+    """Where the day pays for changes, the shift of a day that is added or removed, and of one that is moved."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of a promise that only one for a whole day has."""
+        delta = float(self.delta)
+        return {
+            "unit": "device_day",
+            "noise": self.noise,
+            **({"ticks": self.ticks} if self.shifts is None else {}),
+            "delta": decimal_string(self.delta),
+            "noise_scale": list(self.noise_scale),
+            "tight": {unit: {"epsilon": epsilon, "delta": delta} for unit, epsilon in self.tight.items()},
+            **({} if self.shifts is None else {"count": CHANGES, "visits": self.ticks // 2, **self.shifts}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CountFigures:
+    """What a count release or a threshold stream promises one reader."""
+
+    promise: CountPromise
+    temporal: float | None
+    """The epsilon of a presence tuple against a reader who knows how people move; None if the policy does not say."""
+    meeting: float | None
+    """The same against one who knows who meets whom."""
+    day: DayFigures | None
+    """None if windows are paid one by one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one object of ``counts``."""
+        p = self.promise
+        return {
+            "site": p.site, "release": p.release, "reader": p.reader, "mechanism": p.mechanism,
+            "zones": p.zones, "epsilon": {unit: decimal_string(e) for unit, e in p.units.items()},
+            "temporal": json_float(self.temporal), "meeting": json_float(self.meeting),
+            **({} if self.day is None else self.day.to_json()),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PseudonymChange:
+    """When pseudonyms change: after a salt life, at some sites with their privacy day, and otherwise each UTC day."""
+
+    ttl_seconds: float | None
+    day_starts: Mapping[str, str]
+    """Site -> when its privacy day begins; empty with a salt life."""
+
+    def to_json(self) -> str | dict[str, Any]:
+        """Return the value of ``pseudonyms``."""
+        if self.ttl_seconds is not None:
+            return {"ttl_seconds": self.ttl_seconds}
+        return {"day_starts": self.day_starts} if self.day_starts else "daily"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPromises:
+    """What a policy promises."""
+
+    policy: Policy
+    counts: Sequence[CountFigures]
+    attributes: Sequence[AttributePromise]
+    thresholds: Sequence[ThresholdPromise]
+    pseudonyms: PseudonymChange
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``policy show --json`` prints."""
+        policy = self.policy
+        counts = [release for release in policy.release if isinstance(release, CountRelease)]
+        return {
+            "policy_version": policy.version,
+            "devices_per_person": policy.privacy.devices_per_person,
+            "max_factor": policy.privacy.max_factor,
+            "w": policy.privacy.w,
+            "mobility": None if policy.privacy.mobility is None else policy.privacy.mobility.forward,
+            "meetings": [meeting.model_dump() for meeting in policy.privacy.meetings],
+            "pseudonyms": self.pseudonyms.to_json(),
+            "counted_sites": [name for name, site in policy.site.items() if site.feed == "counts"],
+            "zeros": {name: site.zeros for name, site in policy.site.items() if site.feed == "counts"},
+            "restricted_topics": policy.restricted.model_dump(),
+            "counts": [each.to_json() for each in self.counts],
+            "attributes": [
+                {
+                    "site": p.site, "release": p.release, "attribute": p.attribute, "reader": p.reader,
+                    "epsilon": decimal_string(p.epsilon), "factor": p.factor, "exact": json_float(p.exact),
+                    "with_counts": json_float(p.with_counts),
+                    "habit": {str(days): json_float(factor) for days, factor in p.habit.items()},
+                }
+                for p in self.attributes
+            ],
+            "budgets": {
+                f"{r.name}/{name}": decimal_string(budget)
+                for r in counts for name, budget in sorted(r.daily_budget.items())
+            },
+            "w_budgets": {
+                f"{r.name}/{name}": decimal_string(budget)
+                for r in counts for name, budget in sorted(r.w_budget.items())
+            },
+            "refresh_days": {r.name: r.refresh_days for r in counts},
+            "thresholds": [promise.figures() for promise in self.thresholds],
+            "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
+        } | _people(policy) | _forecasts(policy) | _sessions(policy) | _logins(policy)  # fmt: skip
+
+
+def promises(policy: Policy) -> PolicyPromises:
+    """Return what ``policy show`` reports."""
+    return PolicyPromises(
+        policy, [_count_figures(policy, promise) for promise in count_promises(policy)],
+        attribute_promises(policy), threshold_promises(policy), _pseudonyms(policy),
+    )  # fmt: skip
+
+
+def _count_figures(policy: Policy, promise: CountPromise) -> CountFigures:
+    knowledge, of_tuple = Knowledge.of(policy.privacy), float(promise.units["presence_tuple"])
+    return CountFigures(promise, knowledge.temporal(of_tuple), knowledge.meeting(of_tuple), _of_day(promise))
+
+
+def _of_day(promise: CountPromise) -> DayFigures | None:
+    terms = promise.terms
+    if terms is None:
+        return None
+    tight = {unit: round(e, 6) for unit, e in promise.tight.items()}
+    if terms.noise == CHANGES:
+        parts = {"shift": Fraction(1), "shift_moved": REPLACED.get(terms.ticks, UNPROVEN)}
+        squared = sum(terms.parameters, Fraction(0))
+        shifts = {name: math.ceil(10**6 * math.sqrt(each * squared)) / 10**6 for name, each in parts.items()}
+        return DayFigures("gaussian", promise.delta, tuple(promise.scales), tight, terms.ticks, shifts)
+    noise: NoiseKind = "gaussian" if terms.noise == "gaussian" else "laplace"
+    scales = tuple(math.sqrt(e) if noise == "gaussian" else float(1 / e) for e in terms.parameters)
+    return DayFigures(noise, promise.delta, scales, tight, terms.ticks, None)
+
+
+def _pseudonyms(policy: Policy) -> PseudonymChange:
+    if policy.pseudonym.ttl is not None:
+        return PseudonymChange(policy.pseudonym.ttl / 1e6, {})
+    days = {name: site.day_starts for name, site in policy.site.items() if site.day_starts is not None}
+    return PseudonymChange(None, days)
 
 
 def _people(policy: Policy) -> dict[str, Any]:
@@ -99,27 +202,6 @@ def people_figures(people: People) -> dict[str, Any]:
         "model": people.digest, "laboratory": model.laboratory, "truth": model.truth.model_dump(exclude_none=True),
         **({} if model.provisional is None else {"provisional": model.provisional.model_dump(mode="json")}),
     }  # fmt: skip
-
-
-def _of_day(promise: CountPromise) -> dict[str, Any]:
-    """Return what a promise for a whole day says besides: its noise, and epsilon at delta in each unit."""
-    terms = promise.terms
-    if terms is None:
-        return {}
-    delta = float(promise.delta)
-    of_day = {
-        "unit": "device_day", "noise": terms.noise, "ticks": terms.ticks, "delta": decimal_string(promise.delta),
-        "noise_scale": [math.sqrt(e) if terms.noise == "gaussian" else float(1 / e) for e in terms.parameters],
-        "tight": {unit: {"epsilon": round(e, 6), "delta": delta} for unit, e in promise.tight.items()},
-    }  # fmt: skip
-    if terms.noise == CHANGES:
-        del of_day["ticks"]
-        changes = {"count": CHANGES, "noise": "gaussian", "visits": terms.ticks // 2}
-        parts = {"shift": Fraction(1), "shift_moved": REPLACED.get(terms.ticks, UNPROVEN)}
-        squared = sum(terms.parameters, Fraction(0))
-        shifts = {name: math.ceil(10**6 * math.sqrt(each * squared)) / 10**6 for name, each in parts.items()}
-        return of_day | changes | {"noise_scale": list(promise.scales), **shifts}
-    return of_day
 
 
 def _model(release: AttributeRelease) -> dict[str, Any]:
@@ -158,11 +240,3 @@ def _logins(policy: Policy) -> dict[str, Any]:
         for name, site in policy.site.items() if site.counts_logins
     }  # fmt: skip
     return {"logins": found} if found else {}
-
-
-def _pseudonyms(policy: Policy) -> str | dict[str, Any]:
-    """Return when names change: each UTC day, after a salt life, or at some sites with their privacy day."""
-    if policy.pseudonym.ttl is not None:
-        return {"ttl_seconds": policy.pseudonym.ttl / 1e6}
-    days = {name: site.day_starts for name, site in policy.site.items() if site.day_starts is not None}
-    return {"day_starts": days} if days else "daily"

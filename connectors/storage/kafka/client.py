@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaError
 from aiokafka.partitioner import murmur2
 
 from connectors.runtime.retries import log_error_kinds_only
 from connectors.storage.kafka.aiokafka_client import answering, topic_partitions
+from connectors.storage.kafka.aiokafka_errors import is_no_answer
 from connectors.storage.kafka.connection import Access
 from connectors.storage.kafka.timeouts import (
     BROKER_PATIENCE,
@@ -30,10 +31,7 @@ from connectors.storage.kafka.timeouts import (
     PATIENCE_MS,
     PRODUCER_REQUEST_MS,
 )
-from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
-from stream.records import Message
-from stream.schemas import OBSERVATIONS
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +39,6 @@ MAX_RECORD = 16 << 20
 """Maximum size of a record in bytes: a snapshot of one partition."""
 MAX_MESSAGE = MAX_RECORD + (64 << 10)
 """The same with Kafka's overhead."""
-LOG_APPEND_TIME = 1
-"""Kafka's number for a timestamp that the broker set."""
 
 PRODUCER: dict[str, Any] = {
     "enable_idempotence": True,
@@ -79,58 +75,12 @@ class AbsentTopicError(UsageError):
     """A topic does not exist, or this broker does not know it yet."""
 
 
-class KafkaSink:
-    """Writes a connector's messages to Kafka.
-
-    ``append`` returns when every replica has the message. Messages of a site keep the order of the calls, also if
-    several calls wait at the same time.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        topic: str = OBSERVATIONS,
-        encode: Callable[[Message], bytes] = encode_message,
-    ) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self._encode = encode
-        self._producer: Any = None
-        self._partitions = 0
-        self._lock = asyncio.Lock()
-
-    async def start(self) -> None:
-        """Connect; UsageError if the topic does not exist."""
-        self._producer = producer_of(self._bootstrap)
-        await connect(self._producer, self._bootstrap)
-        self._partitions = len(await partitions_of(self._producer, self._topic))
-
-    async def append(self, message: Message) -> None:
-        """Write one message durably."""
-        partition = partition_of(message.site, self._partitions)
-        async with self._lock:
-            acknowledged = await self._producer.send(
-                self._topic, self._encode(message), key=message.site.encode(), partition=partition
-            )
-        answer = await acknowledged
-        if self._topic == OBSERVATIONS and answer.timestamp_type != LOG_APPEND_TIME:
-            msg = f"topic {self._topic}: must have message.timestamp.type=LogAppendTime; set it with kafka-configs.sh"
-            raise UsageError(msg)
-
-    async def stop(self) -> None:
-        """Flush and disconnect."""
-        if self._producer is not None:
-            await self._producer.stop()
-
-
 async def connect(client: Any, bootstrap: str) -> None:
     """Start a client of Kafka; ConnectionError if no broker answers."""
     try:
         await client.start()
     except KafkaError as error:
-        # aiokafka raises the bare class for a connection that breaks while a producer looks for its coordinator.
-        if not isinstance(error, KafkaConnectionError) and type(error) is not KafkaError:
+        if not is_no_answer(error):
             raise
         raise ConnectionError(f"no Kafka broker answers at {bootstrap}{Access().describe()}") from error
 

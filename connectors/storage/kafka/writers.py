@@ -17,36 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka.errors import (
-    IllegalOperation,
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    KafkaConnectionError,
-    KafkaError,
-    KafkaTimeoutError,
-    OutOfOrderSequenceNumber,
-    ProducerFenced,
-    TransactionCoordinatorFenced,
-)
-
-from connectors.storage.kafka.client import (
-    MAX_RECORD,
-    close,
-    connect,
-    partitions_of,
-    producer_of,
-    with_retry,
-)
-from connectors.storage.kafka.timeouts import BROKER_PATIENCE, COMMIT_TIMEOUT, TRANSACTION_TIMEOUT
+from connectors.storage.kafka.client import MAX_RECORD, close, connect, partitions_of, producer_of, with_retry
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE
 from connectors.storage.kafka.topic_readers import count_missing, first_used, last_snapshot, read_one, read_range
+from connectors.storage.kafka.transactions import transaction, transactional
 from stream.engine.cluster_state import Records
-from stream.engine.ports import FencedError, InterruptedWriteError, Output
+from stream.engine.ports import Output
 from stream.errors import UsageError
 from stream.records import ReleaseId
 from stream.schemas import (
@@ -89,41 +69,6 @@ def headers_of(output: Output) -> Headers:
 
 
 NOTHING_AGREED: Records = {}
-_FENCED = (
-    IllegalOperation,  # aiokafka's error for one more send after the producer was fenced
-    ProducerFenced,
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    OutOfOrderSequenceNumber,
-    TransactionCoordinatorFenced,
-)
-
-
-class TakeoverFilter(logging.Filter):
-    """Says in words of ours, and as information, what libraries call an error when partitions go to another worker."""
-
-    TEXTS = (
-        "Heartbeat failed for group %s because it is rebalancing",
-        "Heartbeat failed for group %s: generation id is not",
-        "Heartbeat failed: local member_id was not recognized",
-        "Heartbeat session expired",
-        "OffsetCommit failed for group %s due to group error",
-    )
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is about something else."""
-        errors = [*(record.exc_info or ()), *(record.args if isinstance(record.args, tuple) else ())]
-        kinds = [error if isinstance(error, type) else type(error) for error in errors]
-        fenced = any(issubclass(kind, _FENCED) for kind in kinds)
-        if not fenced and not str(record.msg).startswith(self.TEXTS):
-            return True
-        log.info("partitions are being reassigned")
-        return False
-
-
-for _name in ("asyncio", "aiokafka.producer.sender", "aiokafka.consumer.group_coordinator"):
-    logging.getLogger(_name).addFilter(TakeoverFilter())
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,45 +80,6 @@ class EngineTopics:
     audit: str = AUDIT
     results: tuple[str, ...] = ()
     """Topics of releases and accounts; their records must match the ledger."""
-
-
-async def transactional(bootstrap: str, name: str) -> Any:
-    """Return the one producer of a transactional id; every earlier one is fenced, and its transaction ended.
-
-    TimeoutError if no broker does that in time.
-    """
-    producer = producer_of(
-        bootstrap, transactional_id=name, transaction_timeout_ms=int(TRANSACTION_TIMEOUT * 1000)
-    )  # fmt: skip
-    try:
-        await connect(producer, bootstrap)
-    except BaseException:
-        await close(producer)
-        raise
-    return producer
-
-
-@asynccontextmanager
-async def transaction(producer: Any) -> AsyncIterator[None]:
-    """Write all records that are sent in this context, or none; after an interruption the caller needs a new producer.
-
-    Raises:
-        FencedError: another producer has taken over the transactional id.
-        InterruptedWriteError: the broker did not report the result.
-    """
-    try:
-        async with asyncio.timeout(COMMIT_TIMEOUT):
-            await producer.begin_transaction()
-            yield
-            await producer.commit_transaction()
-    except (*_FENCED, AssertionError) as error:  # aiokafka asserts if a fenced producer is used once more
-        raise FencedError("another owner has taken it") from error
-    except (KafkaConnectionError, KafkaTimeoutError, TimeoutError) as error:
-        raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
-    except KafkaError as error:
-        if error.retriable or type(error) is KafkaError:  # aiokafka's error for a broken connection
-            raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
-        raise
 
 
 class KafkaWriterFactory:

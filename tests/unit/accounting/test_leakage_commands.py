@@ -108,7 +108,7 @@ def test_compose_adds_up_days_of_changes(more: dict[str, int], epsilon: float) -
 
 
 def test_compose_of_the_shifts_that_policy_show_prints_gives_the_prices_that_it_prints() -> None:
-    [found] = promises(load_policy(policy_text(change_release(public="2"), site=visit_site())))["counts"][:1]
+    [found] = promises(load_policy(policy_text(change_release(public="2"), site=visit_site()))).to_json()["counts"][:1]
     for shift, unit in (("shift", "device_day"), ("shift_moved", "device_day_moved")):
         model = one_release(noise="changes", shift=found[shift]) | {"group": 1}
         composed = answer(leakage, "compose", model=model)["epsilon"]["approximate"]

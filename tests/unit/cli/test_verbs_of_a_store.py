@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from click import BadParameter
 
 from connectors.cli import status as status_verb
 from connectors.cli.backfill import StoreHistory, cost_line
-from connectors.cli.poll import _entry, _listed, _report
+from connectors.cli.poll import _entry, _listed, _print
 from connectors.cli.report import MonthType, site_of
 from connectors.cli.run import _counts_source
 from connectors.cli.source_options import CounterOptions
@@ -212,14 +213,15 @@ def test_a_tried_poll_counts_devices_and_names_unlisted_access_points(capsys: py
     source: Any = type("Source", (), {"site": "east", "source": "192.0.2.9"})
     table: Any = type("Table", (), {"rows": rows, "requests": 4})
     entry = _entry(DryRun(source, "complete", 1.23456, table), listed)
-    assert (entry["rows"], entry["rows_at_listed_access_points"]) == (3, 1)
-    assert entry["unknown_access_points"] == ["02:00:00:00:ff:01", "attic"]
-    assert (entry["requests"], entry["seconds"]) == (4, 1.235)
-    _report(entry | {"seconds": 60.0})
+    assert entry.to_json() == {
+        "site": "east", "source": "192.0.2.9", "outcome": "complete", "rows": 3, "rows_at_listed_access_points": 1,
+        "unknown_access_points": ["02:00:00:00:ff:01", "attic"], "requests": 4, "seconds": 1.235,
+    }  # fmt: skip
+    _print(replace(entry, seconds=60.0))
     said = capsys.readouterr().out
     assert "the policy lacks attic" in said
     assert "too slow for interval = '2min'" in said
-    _report(_entry(DryRun(source, "no_answer", 2.0, None), listed))
+    _print(_entry(DryRun(source, "no_answer", 2.0, None), listed))
     said = capsys.readouterr().out
     assert said.startswith("192.0.2.9 (east): no answer\n")
     assert "too slow" not in said

@@ -207,8 +207,8 @@ def test_true_counts_are_read_with_the_key_and_left_out_without(tmp_path: Path, 
     assert {orjson.loads(value)["window_end"][:10] for value in counts} == {"2026-03-03"}
     assert read_topic(tmp_path / "store", OCCUPANCY) == []
     report = verify(store_bundle(tmp_path / "store", records=True), tmp_path / "store", key)
-    assert (report["ok"], report["unchecked"]) == (True, [])
-    assert report["commitments"] > 0
+    assert (report.ok, report.unchecked) == (True, [])
+    assert report.commitments > 0
 
 
 def test_where_a_site_stands_needs_no_key(tmp_path: Path, key: Path) -> None:

@@ -59,8 +59,8 @@ def test_records_follow_the_published_schema(found: list[dict[str, Any]]) -> Non
 
 def test_what_policy_show_prints_for_programs_names_the_forecasts() -> None:
     named = {"site": SITE, "release": "halls-forecast", "of": "halls", "reader": "facilities"}
-    assert promises(with_forecast())["forecasts"] == [named]
-    assert "forecasts" not in promises(small_policy())
+    assert promises(with_forecast()).to_json()["forecasts"] == [named]
+    assert "forecasts" not in promises(small_policy()).to_json()
 
 
 def test_forecasts_have_a_topic_a_channel_and_terms_for_their_audience_only() -> None:

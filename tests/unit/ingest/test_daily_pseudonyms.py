@@ -76,7 +76,7 @@ def test_sites_without_privacy_days_share_names_of_utc_days() -> None:
 )
 def test_what_is_promised_says_when_names_change(changes: dict[str, str], told: Any) -> None:
     policy = building(**changes)
-    assert promises(policy)["pseudonyms"] == told
+    assert promises(policy).to_json()["pseudonyms"] == told
 
 
 # ---- live ----------------------------------------------------------------------------------------------

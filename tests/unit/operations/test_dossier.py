@@ -33,9 +33,9 @@ def made(text: str = TEXT, language: str = "en", account: Any = None, **installa
 
 def numbers(policy: Policy) -> Iterator[str]:
     """Yield the numbers of every count and attribute that ``policy show`` prints of a reader."""
-    for each in promises(policy)["counts"]:
+    for each in promises(policy).to_json()["counts"]:
         yield from (each["epsilon"][unit] for unit in ("presence_tuple", "device_day", "person_day"))
-    for each in promises(policy)["attributes"]:
+    for each in promises(policy).to_json()["attributes"]:
         yield from (each["epsilon"], f"{each['factor']:.4g}", f"{each['with_counts']:.4g}")
 
 
@@ -58,7 +58,7 @@ def test_a_changed_policy_changes_the_statements_and_check_names_them() -> None:
 
 def test_days_are_listed_with_their_delta() -> None:
     text = policy_text(day_release(), site=day_site())
-    found = next(each for each in promises(load_policy(text))["counts"] if each["reader"] == "facilities")
+    found = next(each for each in promises(load_policy(text)).to_json()["counts"] if each["reader"] == "facilities")
     document = made(text)
     row = statements(document)["day_counts.row/dbh/day/facilities"]
     for unit in ("device_day", "device_day_moved", "person_day"):

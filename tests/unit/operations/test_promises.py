@@ -13,7 +13,7 @@ from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, policy_text
 
 
 def reported(releases: str, **parts: str) -> dict[str, Any]:
-    return promises(load_policy(policy_text(releases, **parts)))
+    return promises(load_policy(policy_text(releases, **parts))).to_json()
 
 
 def test_each_audience_has_a_sentence_to_sign_for_what_is_paid_by_the_day() -> None:

@@ -28,7 +28,7 @@ from stream.records import (
     OccupancyWindow,
     Published,
 )
-from stream.release.budgets import FactorLimit
+from stream.release.budgets import Budgets
 from stream.release.count_plan import count_plans
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.revisions import RevisionPlan
@@ -161,7 +161,7 @@ def test_a_run_whose_sums_are_lost_is_not_begun_again() -> None:
 def test_a_window_that_is_denied_ends_the_run_of_its_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later windows tell of it: they hold the sums of all changes before them."""
     stage, passed = ReleaseStage(policy(), "dbh", KEYS), FOUR + 3 * TICK
-    monkeypatch.setattr(FactorLimit, "admits", lambda self, state, end, *line: end != passed)
+    monkeypatch.setattr(Budgets, "record_within_factor", lambda self, state, end, *line: end != passed)
     records, _, state = released(windows(FOUR + TICK, 5), stage)
     assert of_public(records) == [None, None, "factor", "waiting", "waiting"]
     later, _, _ = released(windows(FOUR + DAY + TICK, 2), stage, state)
@@ -297,10 +297,10 @@ def test_a_revision_reads_released_values_alone() -> None:
     """Other counts, and other values of the finer audience, give the same bytes."""
     chosen = policy(DAILY, PLACE.replace("[site.dbh]", '[site.dbh]\ntick = "30min"'))
     (plan,) = count_plans(chosen, "dbh")
-    issuer, items = LedgerWriter.of(chosen, "dbh", KEYS, 1), half_hours(FOUR, 48 + 12)
+    writer, items = LedgerWriter.of(chosen, "dbh", KEYS, 1), half_hours(FOUR, 48 + 12)
 
     def told(finer: int, counts: int) -> list[bytes]:
-        revision, held = RevisionPlan(plan, "1d", chosen.site["dbh"], issuer), dict[str, Any]()
+        revision, held = RevisionPlan(plan, "1d", chosen.site["dbh"], writer), dict[str, Any]()
         came = list[Published]()
         for n, window in enumerate(items):
             made = {each: flat(n + finer * (each == Fraction(4)), window, n == 48) for each in plan.mechanisms}

@@ -34,13 +34,13 @@ def different(*forms: object) -> None:
 
 
 def test_a_commitment_in_the_audit_log_is_to_site_release_window_attempt_and_key_day() -> None:
-    issuer = LedgerWriter.of(building(), "dbh", laboratory(), 1)
-    others = (replace(issuer, site="other"), replace(issuer, attempt=2), replace(issuer, attempt=3))
+    writer = LedgerWriter.of(building(), "dbh", laboratory(), 1)
+    others = (replace(writer, site="other"), replace(writer, attempt=2), replace(writer, attempt=3))
     different(
-        issuer.commitment(TODAY, "plain", END, DIGEST),
-        issuer.commitment(TODAY, "other", END, DIGEST),
-        issuer.commitment(TODAY, "plain", END + 5 * MINUTE, DIGEST),
-        issuer.commitment(TODAY + 1, "plain", END, DIGEST),
+        writer.commitment(TODAY, "plain", END, DIGEST),
+        writer.commitment(TODAY, "other", END, DIGEST),
+        writer.commitment(TODAY, "plain", END + 5 * MINUTE, DIGEST),
+        writer.commitment(TODAY + 1, "plain", END, DIGEST),
         *(each.commitment(TODAY, "plain", END, DIGEST) for each in others),
     )
 

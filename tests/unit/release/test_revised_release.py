@@ -204,10 +204,10 @@ def test_a_coarse_audience_is_told_nothing_of_a_finer_ones_values() -> None:
     """The revision of ε = .2 is the same bytes whatever the noisy values of ε = 1 are, and reads no count at all."""
     chosen = policy(HOURLY)
     (plan,) = count_plans(chosen, "dbh")
-    issuer = LedgerWriter.of(chosen, "dbh", KEYS, 1)
+    writer = LedgerWriter.of(chosen, "dbh", KEYS, 1)
 
     def coarse(fine: int, counts: int) -> list[bytes]:
-        revision = RevisionPlan(plan, "1h", chosen.site["dbh"], issuer)
+        revision = RevisionPlan(plan, "1h", chosen.site["dbh"], writer)
         stored: dict[str, Any] = {}
         came: list[Published] = []
         for window in windows(NINE, NINE + 2 * HOUR):

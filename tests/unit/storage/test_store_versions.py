@@ -63,7 +63,7 @@ def test_the_next_version_continues_a_store_of_the_present_one_where_that_is_acc
         assert ways(half) == []
         assert read_mechanisms(half) == {NOW, LATER}
         work(half, [])
-        assert verify(store_bundle(half, records=True), half, half.parent / "key")["ok"]
+        assert verify(store_bundle(half, records=True), half, half.parent / "key").ok
     assert records(half).items() > before.items()
     with pytest.raises(UsageError, match=f"must be {NOW} to continue from, got {LATER}; 'tacet recover' lists"):
         work(half, [], accept=True)
