@@ -50,6 +50,7 @@ ENOUGH = 0.9
 """Share of a day's windows, or of a month's, that must have been released for a statement about its mean."""
 BUILDING = "building"
 WEEK_HOURS = 7 * 24
+FIRST_YEAR, LAST_YEAR = 1970, 2254
 _LARGEST = 1 << 40
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,8 +64,11 @@ class Month(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Month:
-        """Read ``YYYY-MM``; ValueError if it is none."""
+        """Read ``YYYY-MM``; ValueError if it is none, or not from 1970 to 2254 as the times of records are."""
         first = date.fromisoformat(f"{text}-01")
+        if not FIRST_YEAR <= first.year <= LAST_YEAR:
+            msg = f"must be a month from {FIRST_YEAR} to {LAST_YEAR}"
+            raise ValueError(msg)
         return Month(first.year, first.month)
 
     def __str__(self) -> str:

@@ -33,6 +33,15 @@ def _long(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def printable(secret: SecretStr) -> SecretStr:
+    """Return a secret that a header of HTTP can contain; ValueError for another one."""
+    text = secret.get_secret_value()
+    if not (text.isascii() and text.isprintable()):
+        msg = "must be printable ASCII, because it is sent in a header"
+        raise ValueError(msg)
+    return secret
+
+
 Secret = Annotated[SecretStr, AfterValidator(_long)]
 """A secret that is used as it is written."""
 File = TypeVar("File", bound=Table)

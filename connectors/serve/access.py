@@ -137,10 +137,14 @@ def _check_name(name: str) -> None:
         raise UsageError(msg)
 
 
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
 def _parsed(path: Path) -> tuple[Token, ...]:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(handle, encoding="utf-8") as file:
+        # os.fdopen would leave the handle of a folder open.
+        with open(path, encoding="utf-8", opener=_without_links) as file:
             body = json.load(file)
         if body["v"] == 1:
             return tuple(_token(row) for row in body["tokens"])

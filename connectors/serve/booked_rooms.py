@@ -197,11 +197,15 @@ class BookedRooms:
         return await offload(_content_of, self.folder / (calendar.file or ""))
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe without a writer must not hold up the other calendars."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _content_of(path: Path) -> bytes:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe without a writer must not hold up the others
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+        with open(path, "rb", opener=_without_waiting) as file:  # os.fdopen would leave a folder's handle open
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise DataError("calendar: must be a regular file")
             return file.read(LARGEST_FILE + 1)
     except OSError as error:

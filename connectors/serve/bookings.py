@@ -52,7 +52,7 @@ from connectors.serve.room import STALE_WINDOWS
 from connectors.serve.service import parsed, role, service_of
 from stream.local_time import span_of_day
 from stream.policy.sites import Site, Zone
-from stream.records import DAY, EPOCH, HOUR, MINUTE, Micros
+from stream.records import EPOCH, HOUR, MINUTE, Micros
 from stream.schemas import rfc3339
 
 LONGEST: Micros = 4 * HOUR
@@ -234,10 +234,11 @@ async def bookings(request: Request) -> Response:
     if query.site not in sites_of(service.policy, (query.audience,)):
         raise RefusalError(404, "site", "must be one with releases for the reader")
     place, now = service.policy.site[query.site], service.now()
-    day = query.day or (EPOCH + timedelta(microseconds=now)).astimezone(ZoneInfo(place.timezone)).date().isoformat()
-    start, end = span_of_day(day, ZoneInfo(place.timezone))
-    if not now - (DAYS_BACK - 1) * DAY <= start <= now:
+    today = (EPOCH + timedelta(microseconds=now)).astimezone(ZoneInfo(place.timezone)).date()
+    day = query.day or today.isoformat()
+    if not (today - timedelta(days=DAYS_BACK - 2)).isoformat() <= day <= today.isoformat():
         raise RefusalError(422, "day", f"must be today, or one of the {DAYS_BACK - 2} days before")
+    start, end = span_of_day(day, ZoneInfo(place.timezone))
     content = booked.content
     zones = [zone for zone in place.zones if zone.id in booked.zones(query.site)]
 

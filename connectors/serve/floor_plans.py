@@ -150,7 +150,7 @@ def parse_geojson(data: bytes, zones: Collection[str]) -> Plan:
     try:
         features = json.loads(data)["features"]
         shapes = [shape for feature in features for shape in _feature(feature, frozenset(zones))]
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise DataError("must be a GeoJSON FeatureCollection of polygons and lines") from None
     if len(shapes) > MOST_SHAPES:
         raise DataError(f"a plan must have at most {MOST_SHAPES} shapes")

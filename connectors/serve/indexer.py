@@ -145,9 +145,8 @@ def played(store: Path, audiences: Iterable[str], speed: float) -> Playback:
 async def follow_play(playing: Playback, index: Indexer) -> None:
     """Add the records that a playback has reached."""
     while True:
-        due = playing.due()
-        for first in range(0, len(due), BATCH):
-            await index.add(due[first : first + BATCH], {})
+        while due := playing.due(BATCH):
+            await index.add(due, {})
         await asyncio.sleep(PLAYED_EVERY)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from connectors.documents.month import FIRST_YEAR, LAST_YEAR, Month
 from connectors.lab.simulation.lessons import ROUNDS, Epsilon, Mechanism, Task
 from connectors.serve.history.files import ExportFormat
 from connectors.serve.history.rows import Granularity
@@ -23,6 +24,14 @@ def _dated(day: str) -> str:
     except ValueError:
         raise PydanticCustomError("day", "must be an existing day") from None
     return day
+
+
+def _month(text: str) -> str:
+    try:
+        Month.parse(text)
+    except ValueError:
+        raise PydanticCustomError("month", f"must be a month from {FIRST_YEAR} to {LAST_YEAR}") from None
+    return text
 
 
 Day = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_dated)]
@@ -103,7 +112,7 @@ class OfRecords(OfSite):
 class OfReport(OfSite):
     """A month's report."""
 
-    month: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$")] = Field(
+    month: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$"), AfterValidator(_month)] = Field(
         description="YYYY-MM, in the site's time zone."
     )
     language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")] = "en"

@@ -59,11 +59,15 @@ class Playback:
         run = 0.0 if self.paused else (self.clock() - self._since) * self.speed
         return min(self.end, self._base + round(run * SECOND))
 
-    def due(self) -> list[bytes]:
-        """Return the records that have become due since the last call."""
+    def due(self, most: int) -> list[bytes]:
+        """Return the next records that have become due, ``most`` at a time.
+
+        The caller adds them before it asks for more, so that none of them outlasts a move back.
+        """
         upto = bisect_right(self.records, self.at(), key=lambda record: record[0])
-        given, self._given = self._given, max(self._given, upto)
-        return [value for _, value in self.records[given:upto]]
+        given = self._given
+        self._given = max(given, min(upto, given + most))
+        return [value for _, value in self.records[given : self._given]]
 
     def change(self, *, speed: float | None = None, paused: bool | None = None, at: Micros | None = None) -> bool:
         """Change speed, pause or position; return whether the position moved back, so that shown records must be

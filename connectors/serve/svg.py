@@ -204,7 +204,11 @@ class _Pen:
             self._put("L", (to,))
             return
         turn = ArcParameters(math.radians(turned), far=large != sweep, positive=sweep == 1)
-        for points in arc_curves(self.here, to, (abs(rx), abs(ry)), turn):
+        try:
+            curves = list(arc_curves(self.here, to, (abs(rx), abs(ry)), turn))
+        except ArithmeticError:  # a radius or a distance is so small that its square is 0, or its inverse overflows
+            raise DataError("an arc must not be too small for its radii") from None
+        for points in curves:
             self._put("C", points)
 
 

@@ -21,6 +21,7 @@ from connectors.serve.indexer import Indexer, own
 from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits
 from connectors.storage.kafka import cluster
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
+from connectors.storage.kafka.recreation import RecreationCheck
 from connectors.storage.kafka.topic_readers import consume, topic_names
 from stream.errors import UsageError
 from stream.records import Micros
@@ -65,7 +66,7 @@ async def follow_private(kafka: str, audiences: Collection[str], index: Indexer)
                 raise UsageError(msg)
         try:
             left = partial(_left_of, index)
-            await _follow(kafka, topics, left, handle, LOOK_SECONDS)
+            await _follow(kafka, topics, left, handle, RecreationCheck(kafka), LOOK_SECONDS)
         except AbsentTopicError as error:  # deleted, or too new for this broker: the next check decides
             log.info("%s", error)
             await asyncio.sleep(WAIT_MS / 1000)
@@ -81,6 +82,7 @@ class TopicOfView:
     def __init__(self, kafka: str, topic: str, handle: Callable[[Sequence[bytes]], None]) -> None:
         self._kafka, self._topic, self._handle = kafka, topic, handle
         self._positions: dict[str, int] = {}
+        self._recreation = RecreationCheck(kafka)
 
     async def follow(self) -> None:
         """Read on, from the start at first; returns only by an error."""
@@ -90,7 +92,7 @@ class TopicOfView:
             self._handle(records)
             self._positions |= positions
 
-        await _follow(self._kafka, [self._topic], self._left, handle, None)
+        await _follow(self._kafka, [self._topic], self._left, handle, self._recreation, None)
 
     def _left(self, source: str) -> tuple[int, str | None]:
         return self._positions.get(source, 0), None
@@ -117,13 +119,16 @@ async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str
     return coalition.units()
 
 
-async def _follow(kafka: str, topics: Sequence[str], left: Left, handle: RecordHandler, seconds: float | None) -> None:
+async def _follow(
+    kafka: str, topics: Sequence[str], left: Left, handle: RecordHandler, recreation: RecreationCheck,
+    seconds: float | None,
+) -> None:  # fmt: skip
     """Read topics from each partition's stored position, for a time limit or for ever."""
     async with reader_of(kafka) as reader:
-        known = await _seek(reader, topics, left)
+        known = await _seek(reader, topics, left, recreation)
         until = None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
-            batches = await _next(reader)
+            batches = await _next(reader, recreation)
             for at in sorted(batches):
                 records = batches[at]
                 if records and at in known:
@@ -149,17 +154,27 @@ def _recreated(topic: str, how: str) -> UsageError:
     )
 
 
-async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
+async def _next(reader: Any, recreation: RecreationCheck) -> dict[TopicPartition, list[Any]]:
     """Return the next batch; UsageError if a topic was recreated, or truncated beyond the position."""
     try:
-        return dict(await reader.getmany(timeout_ms=WAIT_MS))
+        batches = dict(await reader.getmany(timeout_ms=WAIT_MS))
     except OffsetOutOfRangeError as error:
         (at, *_) = error.args[0]
-        msg = f"{at.topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
-        raise UsageError(msg) from None
+        raise _changed(at.topic) from None
+    if (topic := await recreation.recreated_before(batches)) is not None:
+        raise _changed(topic)
+    return batches
 
 
-async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPartition, tuple[int, str]]:
+def _changed(topic: str) -> UsageError:
+    return UsageError(
+        f"{topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
+    )
+
+
+async def _seek(
+    reader: Any, topics: Sequence[str], left: Left, recreation: RecreationCheck
+) -> dict[TopicPartition, tuple[int, str]]:
     """Seek to each partition's stored position, or to its first record if that one is gone.
 
     If the record that was read last still exists, seek to it, so that it comes first. Return the positions of such
@@ -177,6 +192,8 @@ async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPar
             known[at] = position - 1, last
         if 0 < position < begins[at]:
             log.warning("%s: %d offsets were deleted before they were read", _source(at), begins[at] - position)
+        if position <= begins[at]:
+            recreation.begin_at_first([at])
         reader.seek(at, max(begins[at], position - 1 if at in known else position))
     return known
 

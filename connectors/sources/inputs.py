@@ -319,11 +319,11 @@ async def receiver(
     async with made:
         for listener in made.listeners:
             log.info("listening", address=listener.address[0], port=listener.address[1])
-        beside = [asyncio.create_task(report_drops(made))]
+        beside = [made.run_beside(report_drops(made))]
         if opt_outs is not None:
-            beside.append(asyncio.create_task(_renew(opt_outs)))
+            beside.append(made.run_beside(_renew(opt_outs)))
         if probing is not None and uptime_start(live) is None:
-            beside.append(asyncio.create_task(probing.rounds(made, clock).run()))
+            beside.append(made.run_beside(probing.rounds(made, clock).run()))
         try:
             yield made
         finally:

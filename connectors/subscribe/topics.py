@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka.client import AbsentTopicError
 from connectors.storage.kafka.cluster import refuse_grown
-from connectors.storage.kafka.topic_readers import TopicTail, open_tail, topic_names, topic_recreated, values_at
+from connectors.storage.kafka.topic_readers import TopicTail, open_tail, topic_names
 from connectors.subscribe.cursor import Cursor, Last
 from connectors.subscribe.order import Arrived, Mark, PendingRecords, Release, in_topic_order, last_of, unseen
 from connectors.subscribe.outbox import not_stored
@@ -56,7 +56,7 @@ async def from_topics(
                     for one in await records.coming()]  # fmt: skip
             look = time.monotonic() - looked >= LOOK_SECONDS
             if look:
-                await _refuse_recreated(kafka, last)
+                await _refuse_recreated(records)
             async for record in unseen(in_topic_order(arrived), cursor):
                 yield record
             last |= last_of(arrived)
@@ -93,20 +93,15 @@ def _begin_of(cursor: Cursor | None) -> Callable[[str, int], int] | None:
     return None if cursor is None else lambda topic, partition: cursor.oldest(topic, partition, LOOK_BACK)
 
 
-async def _refuse_recreated(kafka: str, last: Mapping[tuple[str, int], Last]) -> None:
-    """Raise UsageError unless the last delivered record of each partition is still at its position.
+async def _refuse_recreated(records: TopicTail) -> None:
+    """Raise UsageError if a topic was recreated, even if no record arrives that shows it.
 
-    A topic that was recreated, and has grown beyond the position, answers like the former one. If a broker is
-    unavailable, the check is repeated the next time.
+    If a broker is unavailable, the check is repeated the next time.
     """
     try:
-        values = await values_at(kafka, {place: given.at for place, given in last.items()})
+        await records.refuse_recreated()
     except (KafkaError, ConnectionError, TimeoutError) as error:
         log.info("topics were not checked for recreation: %s", type(error).__name__)
-        return
-    for place, value in values.items():
-        if value is None or parse_record(value).get("release_id") != last[place].id:
-            raise topic_recreated(place[0])
 
 
 async def _present(

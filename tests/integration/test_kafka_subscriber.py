@@ -467,13 +467,18 @@ async def test_records_that_were_deleted_before_a_subscriber_came_back_are_misse
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("records", [0, 40], ids=["ends before it", "has grown past it"])
+@pytest.mark.parametrize(
+    ("records", "look"), [(0, 1e9), (20, 1.0), (40, 1e9)], ids=["ends before it", "ends there", "has grown past it"]
+)
 @on_any_broker
 async def test_a_running_subscriber_says_in_words_that_its_topic_was_made_anew(
-    broker: AnyBroker, prefix: str, monkeypatch: pytest.MonkeyPatch, records: int
+    broker: AnyBroker, prefix: str, monkeypatch: pytest.MonkeyPatch, records: int, look: float
 ) -> None:
-    """It ended with the error of a library, or went on and skipped what lay before its place."""
-    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", 1.0)
+    """It ended with the error of a library, or went on and skipped what lay before its place.
+
+    What arrives is compared at once; where nothing arrives, the check of every 30 s shows it.
+    """
+    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", look)
     old = [count("east", "occupancy", prefix, end) for end in WINDOWS[:20]]
     new = [count("east", "occupancy", prefix, end) for end in WINDOWS[20 : 20 + records]]
     await create_topics(broker.bootstrap, {old[0].topic}, partitions=PARTITIONS)
@@ -483,7 +488,30 @@ async def test_a_running_subscriber_says_in_words_that_its_topic_was_made_anew(
         await anext(reading)
     await made_anew(broker, old[0].topic, new)
     with pytest.raises(UsageError, match=f"topic {old[0].topic}: must hold the next message, but was made anew"):
-        await asyncio.wait_for(to_its_end(reading), 300)  # until the client has asked the broker anew who leads
+        await asyncio.wait_for(anext(reading), 300)  # until the client has asked the broker anew who leads
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("before", [0, 20])
+@on_any_broker
+async def test_a_subscriber_of_what_comes_says_that_its_topic_was_made_anew(
+    broker: AnyBroker, prefix: str, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """It has been given nothing with which the topic could be compared."""
+    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", 1e9)
+    old = [count("east", "occupancy", prefix, end) for end in WINDOWS[:20]]
+    new = [count("east", "occupancy", prefix, end) for end in WINDOWS[20:60]]
+    await create_topics(broker.bootstrap, {old[0].topic}, partitions=PARTITIONS)
+    await put_together(broker, old)
+    place = TopicPartition(old[0].topic, partition_of("east", PARTITIONS))
+    async with administrator(broker.bootstrap) as admin:
+        await admin.delete_records({place: RecordsToDelete(before_offset=20 - before)})
+    reading = subscribe(kafka=broker.bootstrap, audience=prefix)
+    coming = asyncio.ensure_future(anext(reading))
+    await asyncio.wait({coming}, timeout=5)
+    await made_anew(broker, old[0].topic, new)
+    with pytest.raises(UsageError, match=f"topic {old[0].topic}: must hold the next message, but was made anew"):
+        await asyncio.wait_for(coming, 300)
 
 
 @pytest.mark.parametrize("remembered", [False, True], ids=["without a cursor", "with a cursor"])

@@ -40,8 +40,6 @@ from stream.schemas import parse_record, parse_time
 
 START = "start"
 """Replaces a release id: before the first record."""
-START = "start"
-"""Replaces a release id: before the first record."""
 _RecordsById = dict[str, tuple[bytes, Window | Attribute]]
 """The record and its decoded content, by release id."""
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.secrets.secret_files import ReloadingSecrets, Secret, Table, octets_of, read_tables
+from connectors.secrets.secret_files import ReloadingSecrets, Secret, Table, octets_of, printable, read_tables
 from stream.errors import KeyFileError
 from stream.policy.fields import is_cloud
 
@@ -38,7 +38,7 @@ def _cloud(source: str) -> str:
 
 def _https(url: str) -> str:
     parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname:
+    if parts.scheme != "https" or not parts.hostname or parts.port == 0:
         msg = f"must be an address that begins with https, got {url!r}"
         raise ValueError(msg)
     return url
@@ -78,7 +78,7 @@ class Stream(Table):
     system: Literal["spaces"]
     source: Cloud
     url: Annotated[str, AfterValidator(_https)]
-    api_key: Secret
+    api_key: Annotated[Secret, AfterValidator(printable)]
     ca_file: Path | None = Field(default=None, strict=False)
     """Certificates that may sign the server's; None: those that the machine trusts."""
 

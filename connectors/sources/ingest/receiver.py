@@ -14,8 +14,9 @@ an exact number would count them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 import structlog
 
@@ -137,6 +138,19 @@ class Receiver:
     def last_refusal(self, source: str) -> Micros | None:
         """Return when a source last reported a query that it refused; None: never."""
         return self._queue.refusals.get(source)
+
+    def run_beside(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        """Start work beside the receiver; its failure ends the receiver, as a listener's does."""
+
+        def on_end(task: asyncio.Task[object]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, Exception):
+                self._queue.fail(error)
+                self._queue.call_worker()
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(on_end)
+        return task
 
     async def wait(self) -> None:
         """Run until an error stops the receiver, and raise it."""

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.secrets.secret_files import ReloadingSecrets, Table, read_tables
+from connectors.secrets.secret_files import ReloadingSecrets, Table, printable, read_tables
 from connectors.sources.ingest.logins import LoginRules
 from connectors.sources.polls.client_tables import TABLES, client_table
 from connectors.sources.polls.departures import LoginOf
@@ -43,7 +43,7 @@ from stream.policy.sites import Site, certificate_digest
 
 def _https(url: str) -> str:
     parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname or parts.path not in {"", "/"} or parts.query:
+    if parts.scheme != "https" or not parts.hostname or parts.path not in {"", "/"} or parts.query or parts.port == 0:
         msg = f"must be an address such as 'https://10.2.0.7:8443', without a path, got {url!r}"
         raise ValueError(msg)
     return url
@@ -64,7 +64,7 @@ class PolledSystem(Table):
     """Where its interface is, without a path."""
     sites: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(min_length=1, strict=False)
     """The system's own names of sites, zones or networks."""
-    token: SecretStr | None = None
+    token: Annotated[SecretStr, AfterValidator(printable)] | None = None
     user: str | None = None
     password: SecretStr | None = None
     controller: str | None = None
@@ -182,6 +182,12 @@ def _system_reader(where: str, poll: Poll, secrets: ReloadingPolls | None, *, lo
     if missing := sorted(name for name in system.needs if not getattr(access, name)):
         msg = f"{where}: by = {poll.by!r} needs {missing[0]} in the [[system]] of {poll.source!r}"
         raise UsageError(msg)
+    try:
+        if found.fingerprint is None:
+            found.server.verifying()
+    except OSError as error:
+        msg = f"{where}: ca_file must contain certificates in PEM, got {found.ca_file} ({error.strerror})"
+        raise UsageError(msg) from None
     return RestReader(system, found.server, partial(_access, secrets, poll.source), logins=logins)
 
 

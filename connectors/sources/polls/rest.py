@@ -60,9 +60,15 @@ class Server:
     """Certificates that may sign the server's; None: those that the machine trusts."""
 
     async def context(self) -> ssl.SSLContext:
-        """Return the context that accepts this server only; PollError if it shows another certificate."""
+        """Return the context that accepts this server only; PollError if it shows another certificate.
+
+        PollError, too, if ``ca_file`` cannot be read now: the file may be replaced while the process runs.
+        """
         if self.fingerprint is None:
-            return ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+            try:
+                return self.verifying()
+            except OSError:
+                raise PollError(REFUSED) from None
         certificate = await self._certificate()
         if not hmac.compare_digest(hashlib.sha256(certificate).hexdigest(), self.fingerprint):
             raise PollError(REFUSED)
@@ -71,6 +77,10 @@ class Server:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # this certificate itself is what is trusted
         context.load_verify_locations(cadata=certificate)
         return context
+
+    def verifying(self) -> ssl.SSLContext:
+        """Return the context that accepts a certificate of the authorities; OSError if ``ca_file`` cannot be read."""
+        return ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
 
     async def _certificate(self) -> bytes:
         parts = urlsplit(self.url)
@@ -157,6 +167,8 @@ class RestSession:
                 return _Answer(answer.status_code, bytes(octets), _wait(answer.headers.get("retry-after")), links)
         except (httpx.HTTPError, OSError):
             return None
+        except UnicodeEncodeError:  # the system has given a token that no header can contain
+            raise PollError(REFUSED) from None
 
 
 class _Answer(NamedTuple):

@@ -109,6 +109,7 @@ class Exchange:
             found = read(await loop.sock_recv(self._sock, 65_535))
             if found is not None:  # otherwise a late copy of an earlier answer, or a forgery
                 return found
+            await asyncio.sleep(0)  # sock_recv does not yield while datagrams wait: a flood would stop the process
 
 
 Ask = Callable[[Sequence[bytes]], Awaitable[BulkResponse]]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.partitioner import murmur2
 
 from connectors.runtime.retries import log_error_kinds_only
@@ -86,14 +86,17 @@ async def connect(client: Any, bootstrap: str) -> None:
 
 
 @asynccontextmanager
-async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[Any]:
-    """Yield a consumer without a group; it sees committed records only, unless ``committed`` is false."""
+async def reader_of(bootstrap: str, *, committed: bool = True, most_bytes: int = MAX_MESSAGE) -> AsyncIterator[Any]:
+    """Yield a consumer without a group; it sees committed records only, unless ``committed`` is false.
+
+    ``most_bytes`` bounds what is fetched of a partition at once; a larger record comes alone.
+    """
     reader = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
         auto_offset_reset="none",
         isolation_level="read_committed" if committed else "read_uncommitted",
-        max_partition_fetch_bytes=MAX_MESSAGE,
+        max_partition_fetch_bytes=most_bytes,
         fetch_max_wait_ms=FETCH_WAIT_MS,
         request_timeout_ms=PATIENCE_MS,
     )
@@ -180,6 +183,21 @@ async def with_retry(call: Callable[[], Awaitable[T]], *errors: type[Exception],
     except TimeoutError:
         msg = f"Kafka: must answer within {seconds:g} s; no answer came"
         raise NoAnswerError(msg) from None
+
+
+async def read_with_retry(
+    bootstrap: str, read: Callable[[Any], Awaitable[T]], *, committed: bool = True, most_bytes: int = MAX_MESSAGE
+) -> T:
+    """Read with a new reader, and again while the broker is away; reading twice changes nothing."""
+
+    async def once() -> T:
+        async with reader_of(bootstrap, committed=committed, most_bytes=most_bytes) as reader:
+            try:
+                return await asyncio.wait_for(read(reader), 20)
+            except TopicAuthorizationFailedError as error:  # a visible topic need not be readable
+                raise not_authorized(str(error.args[0])) from None
+
+    return await with_retry(once, KafkaError, ConnectionError, TimeoutError)
 
 
 log_error_kinds_only()

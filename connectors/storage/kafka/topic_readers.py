@@ -7,34 +7,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
-from aiokafka.errors import (
-    KafkaError,
-    OffsetOutOfRangeError,
-    TopicAuthorizationFailedError,
-)
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from connectors.storage.kafka import aiokafka_client
 from connectors.storage.kafka.aiokafka_client import fetched_offsets
 from connectors.storage.kafka.client import (
     MAX_MESSAGE,
     check_visible,
-    not_authorized,
     partitions_of,
+    read_with_retry,
     reader_of,
-    with_retry,
 )
+from connectors.storage.kafka.recreation import RecreationCheck
 from stream.engine.ports import LossError
 from stream.errors import DataError, FinalityError, UsageError
 from stream.schemas import SNAPSHOT, parse_record
-
-T = TypeVar("T")
 
 
 async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT) -> bytes | None:
@@ -58,7 +51,7 @@ async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT
             raise LossError(msg)
         return None
 
-    return await _read_with_retry(bootstrap, read)
+    return await read_with_retry(bootstrap, read)
 
 
 async def last_snapshots(bootstrap: str, *, topic: str = SNAPSHOT) -> dict[int, bytes | None]:
@@ -88,7 +81,7 @@ async def read_range(
             raise LossError(msg)
         return await _read(reader, at, start, end), end
 
-    return await _read_with_retry(bootstrap, read, committed=committed)
+    return await read_with_retry(bootstrap, read, committed=committed)
 
 
 async def read_first(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
@@ -99,7 +92,7 @@ async def read_first(bootstrap: str, topic: str, partition: int, count: int) -> 
         begin, end = await _bounds(reader, at)
         return await _read(reader, at, begin, min(end, begin + count))
 
-    return await _read_with_retry(bootstrap, read)
+    return await read_with_retry(bootstrap, read)
 
 
 async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> tuple[bytes | None, bytes] | None:
@@ -118,7 +111,7 @@ async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> t
             return record.key, record.value or b""
         return None
 
-    return await _read_with_retry(bootstrap, read, committed=False)
+    return await read_with_retry(bootstrap, read, committed=False)
 
 
 async def count_missing(bootstrap: str, topic: str, partition: int, start: int, end: int) -> int:
@@ -139,33 +132,7 @@ async def count_missing(bootstrap: str, topic: str, partition: int, start: int, 
             position = after
         return end - start - found
 
-    return await _read_with_retry(bootstrap, read)
-
-
-async def values_at(bootstrap: str, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], bytes | None]:
-    """Return the value at one offset of each given partition, by topic and number; None if there is no record.
-
-    A partition that no longer reaches back to its offset is left out.
-    """
-
-    async def read(reader: Any) -> dict[tuple[str, int], bytes | None]:
-        places = {TopicPartition(*place): at for place, at in offsets.items()}
-        reader.assign(list(places))
-        begins, ends = await reader.beginning_offsets(list(places)), await reader.end_offsets(list(places))
-        found: dict[tuple[str, int], bytes | None] = {
-            (at.topic, at.partition): None for at, offset in places.items() if begins[at] <= offset
-        }
-        waiting = {at for at in places if begins[at] <= places[at] < ends[at]}
-        for at, offset in places.items():
-            reader.seek(at, offset if at in waiting else ends[at])
-        while waiting:
-            for at, records in (await reader.getmany(*waiting, timeout_ms=500)).items():
-                value = next((record.value for record in records if record.offset == places[at]), None)
-                found[at.topic, at.partition] = found[at.topic, at.partition] or value
-            waiting = {at for at in waiting if await reader.position(at) <= places[at]}
-        return found
-
-    return await _read_with_retry(bootstrap, read) if offsets else {}
+    return await read_with_retry(bootstrap, read)
 
 
 async def read_tail(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
@@ -176,7 +143,7 @@ async def read_tail(bootstrap: str, topic: str, partition: int, count: int) -> l
         begin, end = await _bounds(reader, at)
         return await _read(reader, at, max(begin, end - count), end)
 
-    return await _read_with_retry(bootstrap, read)
+    return await read_with_retry(bootstrap, read)
 
 
 async def first_used(bootstrap: str, names: Sequence[str], partition: int) -> str | None:
@@ -187,7 +154,7 @@ async def first_used(bootstrap: str, names: Sequence[str], partition: int) -> st
         written = await reader.end_offsets(places) if places else {}
         return next((at.topic for at in places if written[at] > 0), None)
 
-    return await _read_with_retry(bootstrap, read)
+    return await read_with_retry(bootstrap, read)
 
 
 async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None, int]]:
@@ -199,7 +166,7 @@ async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[b
         found = await _records(reader, at, begin, end)
         return [(record.key or b"", record.value, record.timestamp) for record in found]
 
-    return await _read_with_retry(bootstrap, read)
+    return await read_with_retry(bootstrap, read)
 
 
 async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
@@ -221,19 +188,6 @@ async def _records(reader: Any, at: TopicPartition, start: int, end: int) -> lis
         records = (await reader.getmany(at, timeout_ms=500)).get(at, ())
         found += [record for record in records if start <= record.offset < end]
     return found
-
-
-async def _read_with_retry(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, committed: bool = True) -> T:
-    """Read with a new reader, and again while the broker is away; reading twice changes nothing."""
-
-    async def once() -> T:
-        async with reader_of(bootstrap, committed=committed) as reader:
-            try:
-                return await asyncio.wait_for(read(reader), 20)
-            except TopicAuthorizationFailedError as error:  # a visible topic need not be readable
-                raise not_authorized(str(error.args[0])) from None
-
-    return await with_retry(once, KafkaError, ConnectionError, TimeoutError)
 
 
 async def topic_names(bootstrap: str) -> list[str]:
@@ -302,12 +256,14 @@ class TopicTail:
     """Several topics read as one: first what they contained when they were opened, then new records.
 
     Copies are dropped by identity, within each topic. FinalityError if two records of one identity differ: one of them
-    was published wrongly. While no broker answers, nothing new comes and nothing is lost.
+    was published wrongly. UsageError if a topic was recreated: records before the position would be skipped. While no
+    broker answers, nothing new comes and nothing is lost.
     """
 
-    def __init__(self, reader: Any, identity: Callable[[Record], Hashable]) -> None:
+    def __init__(self, reader: Any, identity: Callable[[Record], Hashable], recreation: RecreationCheck) -> None:
         self._reader = reader
         self._identity = identity
+        self._recreation = recreation
         self._begins: Mapping[TopicPartition, int] = {}
         self._ends: Mapping[TopicPartition, int] = {}
         self._duplicates: dict[str, _DuplicateFilter] = {}
@@ -322,11 +278,13 @@ class TopicTail:
         """
         reader = self._reader
         places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(reader, topic)]
-        begins, ends = await self._reader.beginning_offsets(places), await self._reader.end_offsets(places)
+        begins = await reader.beginning_offsets(places)
+        ends = await (reader.end_offsets(places) if from_start else self._recreation.begin_at_end(places))
         positions = {at: await self._reader.position(at) for at in self._reader.assignment()}
         for at in places:
             first = begins[at] if begin is None else max(begins[at], min(begin(*at), ends[at]))
             positions[at] = first if from_start else ends[at]
+        self._recreation.begin_at_first(at for at in places if positions[at] == begins[at])
         self._reader.assign([*positions])  # which forgets every position
         for at, position in positions.items():
             self._reader.seek(at, position)
@@ -359,11 +317,18 @@ class TopicTail:
             raws += await self._read(TOGETHER_MS)
         return self._first(raws)
 
+    async def refuse_recreated(self) -> None:
+        """Raise UsageError if a topic was recreated; NoAnswerError if no broker answers."""
+        if (topic := await self._recreation.recreated()) is not None:
+            raise topic_recreated(topic)
+
     async def _read(self, wait_ms: int) -> list[Any]:
         try:
             batches = await self._reader.getmany(timeout_ms=wait_ms)
         except OffsetOutOfRangeError as error:
             raise topic_recreated(next(iter(error.args[0])).topic) from None
+        if (topic := await self._recreation.recreated_before(batches)) is not None:
+            raise topic_recreated(topic)
         return [raw for batch in batches.values() for raw in batch]
 
     def _was_there(self, raw: Any) -> bool:
@@ -388,7 +353,7 @@ async def open_tail(
 ) -> AsyncIterator[TopicTail]:
     """Open topics that exist (see ``TopicTail.open``)."""
     async with reader_of(bootstrap) as reader:
-        records = TopicTail(reader, identity)
+        records = TopicTail(reader, identity, RecreationCheck(bootstrap))
         await records.open(topics, begin, from_start=from_start)
         yield records
 

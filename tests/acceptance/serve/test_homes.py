@@ -24,7 +24,7 @@ from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end
 from connectors.serve import topics
 from connectors.serve.history.release_history import START
-from connectors.serve.indexer import played
+from connectors.serve.indexer import BATCH, played
 from connectors.serve.playback import Playback
 from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig, feeds, open_service
@@ -179,17 +179,17 @@ def test_a_play_gives_records_when_its_clock_has_reached_them(folder: Path) -> N
     now = [0.0]
     whole = played(folder / "store", ("public",), 1.0)
     playing = Playback(whole.records, speed=100.0, clock=lambda: now[0])
-    first = playing.due()
+    first = playing.due(BATCH)
     assert [parse_time(parse_record(v)["window_end"]) <= playing.at() for v in first] == [True] * len(first)
     now[0] = 36.0
-    second = playing.due()
+    second = playing.due(BATCH)
     assert playing.at() == playing.start + round((playing.end - playing.start) * 3 / 8) + 3600 * SECOND
     assert len(second) == 4, "windows of a quarter of an hour"
     assert {parse_time(parse_record(v)["window_end"]) for v in second} <= set(range(FIRST, playing.at() + 1, SECOND))
     now[0] = 1e9
-    assert first + second + playing.due() == [value for _, value in playing.records]
+    assert first + second + playing.due(BATCH) == [value for _, value in playing.records]
     assert playing.at() == playing.end
-    assert playing.due() == []
+    assert playing.due(BATCH) == []
 
 
 def test_a_play_that_goes_back_begins_anew_and_streams_end(folder: Path) -> None:

@@ -105,6 +105,12 @@ def test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads(tmp_path
             'api_key = "a-secret-of-16-octets"',
             "begins with https",
         ),
+        (
+            FILE,
+            '[[stream]]\nname = "s"\nsystem = "spaces"\nsource = "cloud:s"\nurl = "https://example.org/"\n'
+            'api_key = "a-sécret-of-16-octets"',
+            "api_key: must be printable ASCII",
+        ),
     ],
 )
 def test_a_file_that_is_not_as_it_must_be_is_refused_without_its_secrets(

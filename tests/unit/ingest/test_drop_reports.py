@@ -7,7 +7,9 @@ import asyncio
 import pytest
 import structlog
 
+from connectors.keys.opt_outs import OptOutFile
 from connectors.runtime.clock import AnchoredClock
+from connectors.sources import inputs
 from connectors.sources.ingest import receiver as troubles
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.receiver import KERNEL, DropReport, Receiver
@@ -85,3 +87,29 @@ async def test_a_receiver_that_keeps_running_tells_its_troubles(monkeypatch: pyt
     dropped = {"event": "traps_dropped", "reason": "unknown_access_point", "count": "between 1 and 9"}
     assert dropped | {"log_level": "warning"} in report
     assert "3c:00" not in str(lines)
+
+
+class Unreadable(OptOutFile):
+    """Opt-outs that cannot be read again, for a reason that nobody has thought of."""
+
+    def __init__(self) -> None:
+        pass
+
+    def renew(self) -> bool:
+        raise RuntimeError("the file of opt-outs")
+
+
+async def test_work_beside_a_receiver_that_fails_ends_the_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opt-outs that are no longer read again would leave somebody counted who has opted out."""
+    monkeypatch.setattr(inputs, "OPT_OUTS_READ_EVERY", 0.01)
+    source = UdpSource(("127.0.0.1", 0), (b"c0mm",))
+
+    async def running() -> None:
+        async with (
+            asyncio.timeout(10),
+            receiver([source], building(), bytes(32), Nowhere(), opt_outs=Unreadable()) as made,
+        ):
+            await made.wait()
+
+    with pytest.raises(RuntimeError, match="the file of opt-outs"):
+        await running()

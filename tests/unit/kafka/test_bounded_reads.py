@@ -11,6 +11,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from connectors.storage.kafka import client, topic_readers
+from connectors.storage.kafka.client import MAX_MESSAGE
 from stream.engine.ports import LossError
 
 AT = TopicPartition("t", 0)
@@ -62,15 +63,15 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def of(log: Log) -> Log:
         @asynccontextmanager
-        async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[Log]:
-            assert bootstrap == "here:1"
+        async def reader_of(bootstrap: str, *, committed: bool, most_bytes: int) -> AsyncIterator[Log]:
+            assert (bootstrap, most_bytes) == ("here:1", MAX_MESSAGE)
             log._committed = committed
             yield log
 
         async def seen(*_: object) -> None:
             pass
 
-        monkeypatch.setattr(topic_readers, "reader_of", reader_of)
+        monkeypatch.setattr(client, "reader_of", reader_of)
         monkeypatch.setattr(topic_readers, "check_visible", seen)
         return log
 

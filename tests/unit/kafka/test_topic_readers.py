@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.storage.kafka import topic_readers
+from connectors.storage.kafka.recreation import Batches, RecreationCheck
 from connectors.storage.kafka.topic_readers import Record, TopicTail
 from stream.errors import UsageError
 
@@ -58,6 +60,24 @@ class Topics:
         return found
 
 
+class NeverRecreated(RecreationCheck):
+    """A check for topics that stay what they are."""
+
+    def __init__(self, topics: Topics) -> None:
+        super().__init__("servers")
+        self._topics = topics
+
+    async def begin_at_end(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self._topics.lengths[at] for at in places}
+
+    async def recreated_before(self, batches: Batches) -> None:
+        pass
+
+
+def tail_of(topics: Topics) -> TopicTail:
+    return TopicTail(topics, where, NeverRecreated(topics))
+
+
 def where(record: Record) -> tuple[str, int]:
     return record.topic, record.offset
 
@@ -76,7 +96,7 @@ async def present(following: TopicTail) -> list[tuple[str, int]]:
 
 async def test_a_topic_that_is_opened_later_begins_at_its_start_and_leaves_the_others_where_they_were() -> None:
     topics = Topics()
-    following = TopicTail(topics, where)
+    following = tail_of(topics)
     await following.open(["old"])
     assert await present(following) == [("old", n) for n in range(5)]
     topics.lengths[OLD] = 8
@@ -90,7 +110,7 @@ async def test_a_topic_that_is_opened_later_begins_at_its_start_and_leaves_the_o
 
 async def test_a_subscriber_of_what_comes_reads_a_later_topic_from_its_start() -> None:
     topics = Topics()
-    following = TopicTail(topics, where)
+    following = tail_of(topics)
     await following.open(["old"], from_start=False)
     await following.open(["new"])
     assert await present(following) == [("new", n) for n in range(3)]
@@ -99,7 +119,7 @@ async def test_a_subscriber_of_what_comes_reads_a_later_topic_from_its_start() -
 
 async def test_a_topic_that_was_shortened_is_said_in_words() -> None:
     topics = Topics()
-    following = TopicTail(topics, where)
+    following = tail_of(topics)
     await following.open(["old"])
     await present(following)
     topics.begins[OLD] = topics.lengths[OLD] = 9

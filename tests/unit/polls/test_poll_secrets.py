@@ -77,6 +77,9 @@ def test_a_policy_without_a_poll_is_refused_and_so_is_a_source_that_two_sites_po
         ("", "must have at least one"), (AGENT * 2, "each with a source of its own"),
         (AGENT + SYSTEM, "each with a source of its own"), (SYSTEM.replace("https", "http"), "must be an address"),
         (SYSTEM.replace("8443", "8443/proxy"), "without a path"), (SYSTEM + "fingerprint = 'ab'", "SHA-256"),
+        (SYSTEM.replace("8443", "84430"), "url: port out of range"),
+        (SYSTEM.replace("canary token", "canáry token"), "token: must be printable ASCII"),
+        (SYSTEM.replace("canary token", "canary\\ntoken"), "token: must be printable ASCII"),
         (SYSTEM.replace('"default"', ""), "sites"), (AGENT + "name = 'a'", "name"),
     ],
 )  # fmt: skip
@@ -84,6 +87,16 @@ def test_a_file_that_breaks_a_rule_is_refused_without_its_secrets(text: str, rul
     with pytest.raises(KeyFileError, match=rule) as reported:
         secrets(tmp_path, text)
     assert "canary" not in str(reported.value)
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_certificates_that_cannot_be_read_are_refused_at_the_start(content: str | None, tmp_path: Path) -> None:
+    authorities = tmp_path / "authorities.pem"
+    if content is not None:
+        authorities.write_text(content)
+    file = secrets(tmp_path, f'{SYSTEM}ca_file = "{authorities}"\n')
+    with pytest.raises(UsageError, match=r"site\.dbh\.poll: ca_file must contain certificates in PEM"):
+        polled_sources(polled("by = 'unifi'"), file, None)
 
 
 def test_a_change_of_the_file_takes_effect_with_the_next_poll(tmp_path: Path) -> None:

@@ -119,6 +119,22 @@ async def test_an_answer_that_may_be_cut_is_refused(tmp_path: Path) -> None:
     assert reported.value.reason == TOO_LONG
 
 
+async def test_a_token_that_no_header_can_contain_ends_the_poll_and_not_the_process(tmp_path: Path) -> None:
+    """The system itself gives the token of Omada."""
+    token = {"errorCode": 0, "result": {"accessToken": "ключ"}}
+    async with serving(tmp_path, lambda asked: ok(token)) as system:
+        with pytest.raises(PollError) as reported:
+            await reader("omada", system).read()
+    assert reported.value.reason == REFUSED
+
+
+async def test_certificates_that_went_away_end_the_poll_and_not_the_process(tmp_path: Path) -> None:
+    server = rest.Server("https://127.0.0.1:9", None, tmp_path / "gone.pem")
+    with pytest.raises(PollError) as reported:
+        await server.context()
+    assert reported.value.reason == REFUSED
+
+
 async def test_a_server_with_another_certificate_gets_no_credential(tmp_path: Path) -> None:
     async with serving(tmp_path, mist([])) as system:
         system.server = replace(system.server, fingerprint="ab" * 32)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import socket
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -112,3 +114,28 @@ async def test_a_table_beyond_any_real_site_is_refused_and_not_cut(monkeypatch: 
     with pytest.raises(PollError) as reported:
         await walked(Agent(clients(61)).ask, TABLE)
     assert reported.value.reason == TOO_LONG
+
+
+async def test_forged_datagrams_leave_the_event_loop_its_turns() -> None:
+    """Otherwise a flood of them would hold up every other poll, and the time limit of this one."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with here, there:
+        here.setblocking(False)
+        for _ in range(5):
+            there.send(b"forged")
+        turns, seen = 0, list[int]()
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def read(_: bytes) -> int | None:
+            seen.append(turns)
+            return 1 if len(seen) == 5 else None
+
+        counting = asyncio.create_task(count())
+        assert await snmp_walk.Exchange(here).ask(b"question", read) == 1
+        counting.cancel()
+    assert len(set(seen)) == 5

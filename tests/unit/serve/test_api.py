@@ -179,6 +179,9 @@ async def test_a_report_is_a_page_of_the_readers_own_records(client: httpx.Async
     ("path", "parameters", "expected"),
     [
         ("report", {**PUBLIC, "month": "2026-3"}, (422, "month")),
+        ("report", {**PUBLIC, "month": "0000-01"}, (422, "month")),
+        ("report", {**PUBLIC, "month": "0001-01"}, (422, "month")),
+        ("report", {**PUBLIC, "month": "9999-12"}, (422, "month")),
         ("report", {**PUBLIC, "month": "2026-03", "language": "xx"}, (422, "language")),
         ("report", {**PUBLIC, "site": "west", "month": "2026-03"}, (404, "site")),
         ("report", {**PUBLIC, "audience": "facilities", "month": "2026-03"}, (403, "audience")),

@@ -271,7 +271,8 @@ async def test_only_the_audience_of_the_file_sees_bookings(ground: Ground) -> No
 
 
 @pytest.mark.parametrize(("day", "status"), [
-    ("2026-03-01", 200), ("2026-02-01", 200), ("2026-01-30", 422), ("2026-03-03", 422), ("2026-02-30", 422),
+    ("2026-03-01", 200), ("2026-02-01", 200), ("2026-01-30", 422), ("2026-03-03", 422),
+    ("0001-01-01", 422), ("9999-12-31", 422), ("2026-02-30", 422),
 ])  # fmt: skip
 async def test_days_without_known_bookings_are_refused(ground: Ground, day: str, status: int) -> None:
     """All rooms would seem unbooked."""
@@ -413,6 +414,22 @@ async def test_a_calendar_that_is_a_pipe_is_refused_and_holds_up_no_other(tmp_pa
     with capture_logs() as logs:
         await booked.read(0)
     assert [line["rule"] for line in logs] == ["calendar: must be a regular file"]
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_a_calendar_that_is_a_folder_is_refused_and_leaves_no_file_open(tmp_path: Path) -> None:
+    booked = rooms_of(tmp_path, {"file": "a.ics", "zone": "red"})
+    (tmp_path / "a.ics").mkdir()
+    with capture_logs() as logs:
+        await booked.read(0)
+        before = open_files()
+        for _ in range(3):
+            await booked.read(0)
+    assert {line["rule"] for line in logs} == {"calendar: must be a readable file: Is a directory"}
+    assert open_files() == before
 
 
 async def test_a_room_of_two_calendars_is_booked_by_either_and_needs_both(tmp_path: Path) -> None:

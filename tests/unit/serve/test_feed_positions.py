@@ -15,6 +15,7 @@ from aiokafka import TopicPartition
 from connectors.serve import topics
 from connectors.serve.indexer import follow_outbox
 from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
+from connectors.storage.kafka import client
 from stream.errors import UsageError
 from stream.schemas import private_topic
 from tests.unit.serve.released_history import history
@@ -82,30 +83,41 @@ class Raw(NamedTuple):
     value: bytes
 
 
-class Reader:
+class Topic:
     """A topic of one partition that keeps records from ``begin`` on."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.records = begin, [record(offset) for offset in range(end)]
+
+
+class Reader:
+    """A reader of a topic."""
 
     _client = None
 
-    def __init__(self, begin: int, end: int) -> None:
-        self._begin, self._end, self._at = begin, end, 0
+    def __init__(self, topic: Topic) -> None:
+        self._topic, self._at = topic, 0
 
     def assign(self, places: Any) -> None:
         assert list(places) == [PLACE]
 
     async def beginning_offsets(self, places: Any) -> dict[TopicPartition, int]:
-        return {PLACE: self._begin}
+        return {PLACE: self._topic.begin}
 
     async def end_offsets(self, places: Any) -> dict[TopicPartition, int]:
-        return {PLACE: self._end}
+        return {PLACE: len(self._topic.records)}
+
+    async def position(self, place: TopicPartition) -> int:
+        return self._at
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         self._at = offset
 
-    async def getmany(self, timeout_ms: int) -> dict[TopicPartition, list[Raw]]:
+    async def getmany(self, *_: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Raw]]:
         await asyncio.sleep(0)
-        stored = [Raw(offset, record(offset)) for offset in range(self._at, self._end)]
-        self._at = self._end
+        records = self._topic.records
+        stored = [Raw(offset, records[offset]) for offset in range(self._at, len(records))]
+        self._at = len(records)
         return {PLACE: stored}
 
 
@@ -125,12 +137,67 @@ async def test_a_recreated_topic_is_refused_even_if_it_is_longer(
     assert intake.taken[:1] == ([] if first is None else [record(first)])
 
 
-def stand_in_topic(monkeypatch: pytest.MonkeyPatch, begin: int, end: int) -> None:
+class Intake(Read):
+    """An intake that goes on, and notes each batch."""
+
+    def __init__(self) -> None:
+        super().__init__(0, None)
+        self.batches = 0
+
+    async def add(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        self.taken += records
+        self.batches += 1
+        if self.batches == 2:
+            raise EnoughError
+
+
+@pytest.mark.parametrize(
+    ("begin", "others", "goes_on"), [(0, 0, True), (0, 1, False), (0, 4, False), (3, 4, False), (4, 4, True)]
+)
+async def test_a_topic_that_is_recreated_while_it_is_read_is_refused_before_its_records_are_added(
+    monkeypatch: pytest.MonkeyPatch, begin: int, others: int, goes_on: bool
+) -> None:
+    """Four records were read, which another topic need not have; of what has expired nothing can be said."""
+    topic = stand_in_topic(monkeypatch, 0, 4)
+    intake = Intake()
+    following = asyncio.ensure_future(topics.follow_private("servers", [AUDIENCE], intake))  # type: ignore[arg-type]
+    while not intake.batches:
+        await asyncio.sleep(0)
+    topic.begin = begin
+    topic.records[:] = [record(n) for n in range(4 - others)] + [record(20 + n) for n in range(others + 4)]
+    with pytest.raises(EnoughError if goes_on else UsageError, match=None if goes_on else "was recreated or truncated"):
+        await asyncio.wait_for(following, PATIENCE)
+    assert intake.taken[4:] == ([record(20 + others + n) for n in range(4)] if goes_on else [])
+
+
+async def test_a_view_is_told_that_its_topic_was_recreated_also_after_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its positions are in memory, and what it read last is too."""
+    topic = stand_in_topic(monkeypatch, 0, 4)
+    taken: list[bytes] = []
+    view = topics.TopicOfView("servers", PLACE.topic, taken.extend)
+    following = asyncio.ensure_future(view.follow())
+    while not taken:
+        await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.wait({following})
+    topic.records[:] = [record(20 + n) for n in range(8)]
+    following = asyncio.ensure_future(view.follow())
+    while not following.done() and len(taken) == 4:
+        await asyncio.sleep(0)
+    following.cancel()
+    with pytest.raises(UsageError, match="was recreated or truncated"):
+        await following
+
+
+def stand_in_topic(monkeypatch: pytest.MonkeyPatch, begin: int, end: int) -> Topic:
     """Let a service read a topic that is not on Kafka."""
+    topic = Topic(begin, end)
 
     @asynccontextmanager
-    async def reader_of(kafka: str) -> AsyncIterator[Reader]:
-        yield Reader(begin, end)
+    async def reader_of(kafka: str, **_: object) -> AsyncIterator[Reader]:
+        yield Reader(topic)
 
     async def one(*_: object) -> list[int]:
         return [0]
@@ -140,3 +207,5 @@ def stand_in_topic(monkeypatch: pytest.MonkeyPatch, begin: int, end: int) -> Non
 
     for what, stand_in in (("reader_of", reader_of), ("partitions_of", one), ("topic_names", names)):
         monkeypatch.setattr(topics, what, stand_in)
+    monkeypatch.setattr(client, "reader_of", reader_of)
+    return topic

@@ -194,6 +194,8 @@ REFUSED = {
     "a number after closing": svg('<path d="M0 0Z1"/>'),
     "a number that is none": svg('<path d="M0 0LNaN 1"/>'),
     "a number too large": svg('<path d="M0 0L1e300 1"/>'),
+    "an arc of a tiny radius": svg('<path d="M0 0A1e-200 1 0 0 0 5 5"/>'),
+    "an arc over a tiny distance": svg('<path d="M0 0A1 1 0 0 0 1e-200 0"/>'),
     "moved too far": svg('<path transform="scale(1e6)" d="M0 0L1e6 1"/>'),
     "a transform that is none": svg('<path transform="url(#a)" d="M0 0L1 1"/>'),
     "a transform of too many": svg('<path transform="scale(1 2 3)" d="M0 0L1 1"/>'),
@@ -216,6 +218,9 @@ def test_an_svg_beyond_the_rules_is_refused(data: bytes) -> None:
         b'{"features":[{"geometry":{"type":"LineString","coordinates":[[NaN,0],[1,1]]}}]}',
         b'{"features":[{"geometry":{"type":"LineString","coordinates":[[1e400,0],[1,1]]}}]}',
         collection(*[feature(SQUARE)] * (MOST_SHAPES + 1)),
+        b'{"features":["a text"]}',
+        b'{"features":[{"properties":[1],"geometry":{"type":"LineString","coordinates":[[0,0],[1,1]]}}]}',
+        b'{"features":[{"geometry":{"type":"LineString","coordinates":[[' + b"9" * 400 + b',0],[1,1]]}}]}',
     ],
     ids=lambda data: data[:30].decode(),
 )  # fmt: skip

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Mapping, Sequence
 
 import orjson
 import pytest
 
 from connectors.http.responses import answer
+from connectors.serve import indexer
 from connectors.serve.app import page_files
 from connectors.serve.history.aggregates import Moments
+from connectors.serve.indexer import Indexer, follow_play
 from connectors.serve.playback import Playback
 from stream.records import HOUR
 
@@ -32,6 +36,29 @@ def test_another_speed_does_not_move_back() -> None:
 @pytest.mark.parametrize(("at", "back"), [(0, True), (9 * HOUR, False)])
 def test_only_an_earlier_time_moves_back(at: int, back: bool) -> None:
     assert playing().change(at=at) is back
+
+
+class Adding(Indexer):
+    """Moves the play back while it adds the first records, and ends when it has added the next ones."""
+
+    def __init__(self, play: Playback) -> None:
+        self.play, self.added = play, list[list[bytes]]()
+
+    async def add(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        self.added.append(list(records))
+        if len(self.added) == 2:
+            raise asyncio.CancelledError
+        assert self.play.change(at=HOUR)
+
+
+async def test_records_that_were_due_before_a_move_back_are_not_added_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexer, "BATCH", 3)
+    play = Playback([(hour * HOUR, b"%d" % hour) for hour in range(10)], speed=1.0, clock=lambda: 0.0)
+    play.change(at=9 * HOUR)
+    adding = Adding(play)
+    with pytest.raises(asyncio.CancelledError):
+        await follow_play(play, adding)
+    assert adding.added == [[b"0", b"1", b"2"], [b"0", b"1"]]
 
 
 def test_named_tuples_of_the_history_are_sent_as_lists() -> None:

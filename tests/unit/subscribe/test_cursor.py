@@ -14,7 +14,6 @@ import pytest
 
 from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
 from connectors.storage.embedded.reader import read_outbox
-from connectors.subscribe import topics
 from connectors.subscribe.cursor import Cursor, Last
 from connectors.subscribe.subscriber import releases, subscribe
 from stream.errors import UsageError
@@ -223,30 +222,6 @@ async def test_cursor_and_after_are_not_given_together(tmp_path: Path) -> None:
     fill(tmp_path, windows(0, 1))
     with pytest.raises(UsageError, match="cursor: must not be given with after"):
         await read(tmp_path, cursor=Cursor(tmp_path / "cursor"), after="east/hourly/board/x")
-
-
-@pytest.mark.parametrize(
-    ("held", "same"),
-    [({}, True), (ConnectionError(), True), ({("t", 0): None}, False),
-     ({("t", 0): b'{"release_id":"east/a/b/7"}'}, True), ({("t", 0): b'{"release_id":"east/a/b/8"}'}, False)],
-)  # fmt: skip
-async def test_a_running_subscriber_notices_that_another_release_lies_where_its_last_one_lay(
-    monkeypatch: pytest.MonkeyPatch, held: Any, same: bool
-) -> None:
-    """What has expired cannot be compared, and a broker that is away is asked the next time."""
-
-    async def values_at(*_: object) -> Any:
-        if isinstance(held, Exception):
-            raise held
-        return held
-
-    monkeypatch.setattr(topics, "values_at", values_at)
-    looking = topics._refuse_recreated("servers", {("t", 0): Last(7, "east/a/b/7")})
-    if same:
-        await looking
-    else:
-        with pytest.raises(UsageError, match="topic t: must hold the next message, but was made anew"):
-            await looking
 
 
 # --- without an event loop -----------------------------------------------------------------------------------
