@@ -85,6 +85,7 @@ lock-images:  ## Pin the images of docker-compose.yml and the Dockerfile by dige
 
 # The environment: the first Python that is new enough, and the locked packages, which are checked by hash.
 # Debian's python3 without python3-venv cannot put pip into an environment; its own pip can then fill it.
+# Modules are compiled when they are first imported: to compile all of them takes as long as to install them.
 $(READY): requirements.lock pyproject.toml
 	@for python in python3 python3.11 python3.12 python3.13 python3.14; do \
 	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
@@ -103,7 +104,7 @@ $(READY): requirements.lock pyproject.toml
 	if [ ! -x $(PYTHON) ]; then "$$found" -m venv $$pip $(VENV) || exit 1; fi; \
 	if $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip"; \
 	else pip="$$found -m pip --python $(PYTHON)"; fi; \
-	$$pip install --quiet --require-hashes -r requirements.lock && \
+	$$pip install --quiet --no-compile --require-hashes -r requirements.lock && \
 	$$pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -115,5 +116,5 @@ $(BENCH): $(READY) requirements-bench.lock
 $(SUPPLY)/.ready: $(READY) requirements-supply.lock
 	@$(PYTHON) -m venv --without-pip $(SUPPLY)
 	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip"; else pip="python3 -m pip"; fi; \
-	$$pip --python $(SUPPLY)/bin/python install --quiet --require-hashes -r requirements-supply.lock
+	$$pip --python $(SUPPLY)/bin/python install --quiet --no-compile --require-hashes -r requirements-supply.lock
 	@touch $@

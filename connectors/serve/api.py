@@ -48,7 +48,7 @@ from connectors.serve.policy_description import (
     published_zones,
     sites_of,
 )
-from connectors.serve.service import Service, body_of, parsed, principal_of, recognised, release_of, role, service_of
+from connectors.serve.service import Service, body_of, check_secret, parsed, principal_of, release_of, role, service_of
 from connectors.storage.site_metadata import site_metadata
 from stream.errors import DataError
 from stream.policy.sites import Site
@@ -96,7 +96,7 @@ async def policy(request: Request) -> Response:
     """Return the privacy guarantees of the reader's audiences."""
     service, who, query = service_of(request), principal_of(request), parsed(request, OfPolicy)
     language = query.language if query.language in LANGUAGES else "en"
-    parts = {name: await service.promised_to(name, language) for name in who.audiences}
+    parts = {name: await service.guarantees_for(name, language) for name in who.audiences}
     return answer(PolicyPart(audiences=parts, language=language, version=service.policy.version).model_dump())
 
 
@@ -108,9 +108,9 @@ async def records(request: Request) -> Response:
     release_of(service, query.audience, query.site, name)
     rows_query = _rows_query(query, name)
     if query.format != "json":
-        pieces = await service.reading(service.history.export, rows_query, query.format)
+        pieces = await service.run_query(service.history.export, rows_query, query.format)
         return service.downloads.open(who, f"{name}-{query.site}-{query.granularity}", query.format, pieces)
-    rows = await service.reading(service.history.rows, rows_query)
+    rows = await service.run_query(service.history.rows, rows_query)
     place = service.policy.site[query.site]
     return answer(
         {"release": name, "audience": query.audience, "site": query.site, "timezone": place.timezone,
@@ -219,7 +219,7 @@ async def attributes(request: Request) -> Response:
     role(request, audience_role(query.audience))
     release_of(service, query.audience, query.site)
     days = query.first_day, query.last_day
-    return answer({"rows": await service.reading(service.history.attributes, query.audience, query.site, *days)})
+    return answer({"rows": await service.run_query(service.history.attributes, query.audience, query.site, *days)})
 
 
 async def spends(request: Request) -> Response:
@@ -228,7 +228,7 @@ async def spends(request: Request) -> Response:
     role(request, audience_role(query.audience))
     release_of(service, query.audience, query.site)
     days = query.first_day, query.last_day
-    rows = await service.reading(service.history.spends, query.audience, query.site, *days)
+    rows = await service.run_query(service.history.spends, query.audience, query.site, *days)
     charged = charged_rows(service.policy, query.audience, rows)
     return answer({"rows": charged, "left": _windows_left(service, query, charged)})
 
@@ -261,10 +261,10 @@ async def stream(request: Request) -> Response:
     service.streams.refuse_more(who)
     after = request.headers.get("last-event-id") or query.after
     if after is None:
-        after = await service.reading(service.history.newest, query.audience)
+        after = await service.run_query(service.history.newest, query.audience)
     elif after != START:
         try:
-            await service.reading(service.history.since, query.audience, after, 1)
+            await service.run_query(service.history.since, query.audience, after, 1)
         except (RefusalError, DataError):
             raise RefusalError(404, "after", "must be the id of a release of this audience, or 'start'") from None
     return service.streams.open(who, query.audience, after)
@@ -278,7 +278,7 @@ async def account(request: Request) -> Response:
     service = service_of(request)
     role(request, ACCOUNT)
     names = [audience.name for audience in service.policy.audience]
-    promise = {name: (await service.promised_to(name)).promise for name in names}
+    promise = {name: (await service.guarantees_for(name)).promise for name in names}
     outage = service.outage_seconds()
     return answer({"sites": service.account.newest(), "promise": promise, "outage_seconds": outage})
 
@@ -292,8 +292,8 @@ async def account_coalition(request: Request) -> Response:
         raise RefusalError(422, "audiences", "must be names of the policy's audiences, separated by commas")
     if service.coalition is None:
         raise RefusalError(404, "coalition", "must be requested from a service with --account")
-    async with service.adding:
-        return answer({"audiences": sorted(names), "sites": await service.reading(service.coalition, names)})
+    async with service.coalition_lock:
+        return answer({"audiences": sorted(names), "sites": await service.run_query(service.coalition, names)})
 
 
 async def account_attributes(request: Request) -> Response:
@@ -346,11 +346,11 @@ async def begin(request: Request) -> Response:
         raise RefusalError(422, "session", "must be started with either link or token")
     if login.link is not None:
         link = login.link
-        who = recognised(request, lambda: service.access.by_link(link), "link")
+        who = check_secret(request, lambda: service.access.by_link(link), "link")
         service.link_used()
     else:
         token = login.token or ""
-        who = recognised(request, lambda: service.access.by_token(token), "token")
+        who = check_secret(request, lambda: service.access.by_token(token), "token")
     if who.is_screen:
         raise RefusalError(403, "token", "must be a token of a reader; a screen sends its token with each request")
     cookie, principal = service.access.begin(who)
@@ -386,7 +386,7 @@ async def play(request: Request) -> Response:
     principal_of(request)
     playing, change = _play_of(service), await body_of(request, Play)
     if playing.change(speed=change.speed, paused=change.paused, at=instant("at", change.at)):
-        await service.rewound()
+        await service.restart_playback()
     return answer(_state(playing))
 
 

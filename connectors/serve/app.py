@@ -26,7 +26,7 @@ from connectors.http.limits import Rates, RequestLimits
 from connectors.http.responses import RefusalError, answer, framed_by
 from connectors.serve import api, bookings, learn, models, room
 from connectors.serve.openapi import Operation, document, interface_page
-from connectors.serve.service import Service, shown_by
+from connectors.serve.service import Service, rate_limit_key
 from stream.errors import TacetError
 
 FOLDER = Path(__file__).parent / "static"
@@ -161,7 +161,7 @@ def application(service: Service, rates: Rates | None = None) -> RequestLimits:
         finally:
             service.busy.discard(peer)
 
-    return RequestLimits(app, service.names, rates, partial(shown_by, service))
+    return RequestLimits(app, service.names, rates, partial(rate_limit_key, service))
 
 
 def _routes(operations: Iterable[Operation]) -> list[Route]:

@@ -87,7 +87,7 @@ class Passed(NamedTuple):
     is_stale: bool
 
 
-class Judged(NamedTuple):
+class BookingResult(NamedTuple):
     """A booking, with the probability that its room is empty if that is high, and else why not."""
 
     booking: Booking
@@ -143,7 +143,7 @@ def deviation_of(law: NoiseDistribution) -> float:
     return float(law.parameter.deviation * law.draws**0.5)
 
 
-class Carried(NamedTuple):
+class Feasibility(NamedTuple):
     """Whether a room's noise permits statements."""
 
     reason: RoomReason | None
@@ -153,43 +153,43 @@ class Carried(NamedTuple):
     """95 % half-width of the noise in an hour's mean."""
 
 
-def carried(day: RoomDay | None, assumed: Assumptions, tick: Micros) -> Carried:
+def feasibility(day: RoomDay | None, assumed: Assumptions, tick: Micros) -> Feasibility:
     """Return from how many windows on a room's releases carry statements, by its largest noise of the day."""
     if day is None:
-        return Carried("none", None, None)
+        return Feasibility("none", None, None)
     if day.is_bounded:
-        return Carried("bounded", None, None)
+        return Feasibility("bounded", None, None)
     if not day.is_known:
-        return Carried("law", None, None)
+        return Feasibility("law", None, None)
     law = max((count.law for count in day.counts.values()), key=deviation_of)
     windows = least_windows(law, assumed, max(1, LONGEST // tick))
     half_width = mean_half_width(law, max(1, HOUR // tick))
-    return Carried("noise" if windows is None else None, windows, round(half_width, 2))
+    return Feasibility("noise" if windows is None else None, windows, round(half_width, 2))
 
 
-def judged(
+def judge_booking(
     booking: Booking, day: RoomDay, passed: Passed, *, settle: Micros, needed: int, assumed: Assumptions
-) -> Judged:
+) -> BookingResult:
     """Return whether a booked room is probably empty."""
     if booking.whole_days:
-        return Judged(booking, None, "days")
+        return BookingResult(booking, None, "days")
     whole = _windows(booking.start + settle, booking.end, passed.tick)
     if len(whole) < needed:
-        return Judged(booking, None, "short")
+        return BookingResult(booking, None, "short")
     windows = [start for start in whole if start + passed.tick <= passed.until]
     if passed.is_stale and len(windows) < len(whole):
-        return Judged(booking, None, "stale")
+        return BookingResult(booking, None, "stale")
     if len(windows) < needed:
-        return Judged(booking, None, "ahead")
+        return BookingResult(booking, None, "ahead")
     counts = [day.counts.get(start) for start in windows]
     known = [count for count in counts if count is not None]
     if len(known) < len(counts):
-        return Judged(booking, None, "missing")
+        return BookingResult(booking, None, "missing")
     empty = room_use(sum(count.noisy for count in known), [count.law for count in known], assumed).empty
-    return Judged(booking, empty, None) if empty >= CALLED else Judged(booking, None, "unsure")
+    return BookingResult(booking, empty, None) if empty >= CALLED else BookingResult(booking, None, "unsure")
 
 
-def unbooked(
+def unbooked_use(
     hours: Iterable[tuple[Micros, Micros]], bookings: Sequence[Booking], day: RoomDay, passed: Passed, *,
     settle: Micros, needed: int, assumed: Assumptions,
 ) -> Iterator[Unbooked]:  # fmt: skip
@@ -247,11 +247,11 @@ async def bookings(request: Request) -> Response:
     ) -> dict[str, RoomDay]:
         return room_days(service.history.bodies(audience, after, until), site, zones)
 
-    asked = tuple(zone.id for zone in zones if zone.capacity >= content.least_capacity)
+    zone_ids = tuple(zone.id for zone in zones if zone.capacity >= content.least_capacity)
     days = await service.cached(
-        released_for_rooms, query.audience, query.site, asked, start - LONGEST, end + LONGEST
+        released_for_rooms, query.audience, query.site, zone_ids, start - LONGEST, end + LONGEST
     )  # fmt: skip
-    newest = await service.reading(service.history.newest_end, query.audience, query.site)
+    newest = await service.run_query(service.history.newest_end, query.audience, query.site)
     stale = newest is None or now - newest > place.lateness + STALE_WINDOWS * place.tick
     of = DayOfSite(
         place, start, end, Passed(place.tick, newest or 0, stale), days, content.least_capacity, content.assumed
@@ -279,29 +279,29 @@ class DayOfSite(NamedTuple):
 
 def _room(of: DayOfSite, zone: Zone, bookings: Sequence[Booking] | None) -> dict[str, Any]:
     day = of.rooms.get(zone.id)
-    carries = carried(day, of.assumed, of.site.tick)
+    feasible = feasibility(day, of.assumed, of.site.tick)
     few = zone.capacity < of.least_capacity
-    reason: RoomReason | None = "few" if few else "calendar" if bookings is None else carries.reason
+    reason: RoomReason | None = "few" if few else "calendar" if bookings is None else feasible.reason
     room: dict[str, Any] = {
-        "zone": zone.id, "name": zone.title, "reason": reason, "half_width": carries.half_width,
+        "zone": zone.id, "name": zone.title, "reason": reason, "half_width": feasible.half_width,
         "minutes": None, "booked": [], "unbooked": [],
     }  # fmt: skip
-    if reason is not None or bookings is None or day is None or carries.windows is None:
+    if reason is not None or bookings is None or day is None or feasible.windows is None:
         return room
-    needs: dict[str, Any] = {"settle": of.site.validity, "needed": carries.windows, "assumed": of.assumed}
+    needs: dict[str, Any] = {"settle": of.site.validity, "needed": feasible.windows, "assumed": of.assumed}
     near = [each for each in bookings if each.start < of.end + LONGEST and each.end > of.start - LONGEST]
     today = [each for each in near if each.start < of.end and each.end > of.start]
     return room | {
-        "minutes": carries.windows * of.site.tick // MINUTE,
-        "booked": [_shown(judged(each, day, of.passed, **needs)) for each in today],
+        "minutes": feasible.windows * of.site.tick // MINUTE,
+        "booked": [_shown(judge_booking(each, day, of.passed, **needs)) for each in today],
         "unbooked": [
             {"start": rfc3339(each.start), "end": rfc3339(each.end), "used": _percent(each.used)}
-            for each in unbooked(working_hours(of.start, of.site), near, day, of.passed, **needs)
+            for each in unbooked_use(working_hours(of.start, of.site), near, day, of.passed, **needs)
         ],
     }
 
 
-def _shown(found: Judged) -> dict[str, Any]:
+def _shown(found: BookingResult) -> dict[str, Any]:
     booking = found.booking
     return {
         "start": rfc3339(booking.start), "end": rfc3339(booking.end), "whole_days": booking.whole_days,

@@ -44,21 +44,21 @@ COLUMNS = ["start", "end", "value", "low", "high", "half_width"]
 async def learn_day(request: Request) -> Response:
     """Return a simulated day of a place: its true counts, and its released values at an epsilon."""
     principal_of(request)
-    lesson = await service_of(request).reading(lesson_day, parsed(request, OfLesson))
+    lesson = await service_of(request).run_query(lesson_day, parsed(request, OfLesson))
     return answer(lesson.model_dump())
 
 
 async def learn_tasks(request: Request) -> Response:
     """Return the questions of a round of the detective game, without their answers."""
     principal_of(request)
-    questions = await service_of(request).reading(round_questions, parsed(request, OfRound))
+    questions = await service_of(request).run_query(round_questions, parsed(request, OfRound))
     return answer(questions.model_dump())
 
 
 async def learn_answer(request: Request) -> Response:
     """Return the score of an answer, the true answer, and what a program finds in the released values."""
     principal_of(request)
-    score = await service_of(request).reading(answer_result, await body_of(request, Answered))
+    score = await service_of(request).run_query(answer_result, await body_of(request, Answered))
     return answer(score.model_dump())
 
 

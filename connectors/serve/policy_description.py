@@ -165,7 +165,7 @@ def _attribute_terms(release: AttributeRelease, audience: str) -> _Terms:
     }  # fmt: skip
 
 
-def promised(policy: Policy, audience: str, language: str = "en") -> models.Promise:
+def guarantees_of(policy: Policy, audience: str, language: str = "en") -> models.Promise:
     """Return an audience's guarantees to the people counted, as text and in privacy units."""
     say = wording(language)
     own = [promise for promise in count_promises(policy) if promise.reader == audience]

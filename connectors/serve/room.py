@@ -138,8 +138,8 @@ async def room(request: Request) -> Response:
     name = query.site or (sites[0] if len(sites) == 1 else "")
     release_of(service, query.audience, name)
     site = service.policy.site[name]
-    shown = await service.reading(_states, service, query.audience, name)
-    end = await service.reading(service.history.newest_end, query.audience, name)
+    shown = await service.run_query(_states, service, query.audience, name)
+    end = await service.run_query(service.history.newest_end, query.audience, name)
     stale = end is None or service.now() - end > site.lateness + STALE_WINDOWS * site.tick
     places = [
         {"node": place.node, "name": place.name, "state": None if stale else state} for place, state in shown

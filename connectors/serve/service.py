@@ -25,7 +25,7 @@ from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.ledger_views import AccountView, ClusterView, CoalitionUnits, OperatorView
 from connectors.serve.models import Promise, QueryParams
 from connectors.serve.playback import Playback
-from connectors.serve.policy_description import Plans, promised, releases_of, sites_of
+from connectors.serve.policy_description import Plans, guarantees_of, releases_of, sites_of
 from stream.errors import UsageError
 from stream.records import Micros
 from stream.release.validation import Policy
@@ -53,7 +53,7 @@ class Service:
     account: AccountView = field(default_factory=AccountView)
     coalition: Callable[[frozenset[str]], dict[str, CoalitionUnits]] | None = None
     """Computes the combined account of audiences; None if the account is not served."""
-    adding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    coalition_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises that computation."""
     operator: OperatorView | ClusterView = field(default_factory=OperatorView)
     downloads: Downloads = field(default_factory=Downloads)
@@ -70,7 +70,7 @@ class Service:
     """Whether the releases were made with a laboratory key."""
     new_history: Callable[[], ReleaseHistory] | None = None
     """Creates an empty history, for a playback that moves back."""
-    promises: dict[tuple[str, str], Promise] = field(default_factory=dict)
+    guarantees: dict[tuple[str, str], Promise] = field(default_factory=dict)
     """Guarantees by audience and language, computed at the first request."""
     query_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Locked while records are added or the history is replaced."""
@@ -85,14 +85,14 @@ class Service:
     """Limits how many wrong secrets a client may send."""
     threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
 
-    async def reading(self, query: Callable[..., T], *arguments: object) -> T:
+    async def run_query(self, query: Callable[..., T], *arguments: object) -> T:
         """Run a query of the history, or a computation, in a thread."""
         try:
             return await offload(query, *arguments, limiter=self.threads)
         except UsageError as error:
             raise refused(str(error)) from None
 
-    async def rewound(self) -> None:
+    async def restart_playback(self) -> None:
         """Replace the history, because a playback moved back."""
         assert self.new_history is not None  # noqa: S101
         async with self.query_lock:
@@ -105,7 +105,7 @@ class Service:
         then."""
         key, arrivals = (query.__name__, *arguments), self.arrivals
         if key not in self.cache:
-            found = await self.reading(query, *arguments)
+            found = await self.run_query(query, *arguments)
             if arrivals != self.arrivals:
                 return found
             self.cache[key] = found
@@ -116,12 +116,12 @@ class Service:
         self.arrivals += 1
         self.cache.clear()
 
-    async def promised_to(self, audience: str, language: str = "en") -> Promise:
+    async def guarantees_for(self, audience: str, language: str = "en") -> Promise:
         """Return the guarantees of an audience's releases in a language."""
         key = audience, language
-        if key not in self.promises:
-            self.promises[key] = await self.reading(promised, self.policy, audience, language)
-        return self.promises[key]
+        if key not in self.guarantees:
+            self.guarantees[key] = await self.run_query(guarantees_of, self.policy, audience, language)
+        return self.guarantees[key]
 
     @property
     def cookie(self) -> str:
@@ -161,15 +161,15 @@ def _authenticated(request: Request) -> Principal:
     if header is not None:
         if bearer(header) is None:
             raise RefusalError(401, "Authorization", "must be Bearer with a token")
-        return recognised(request, lambda: shown(service, request), "token")
+        return check_secret(request, lambda: presented_principal(service, request), "token")
     address = client_of(request, behind_proxy=service.names.behind_proxy)
-    known = shown(service, request) or service.access.anyone(address)
+    known = presented_principal(service, request) or service.access.anyone(address)
     if known is None:
         raise RefusalError(401, "session", "must be started with a token or a one-time link")
     return known
 
 
-def shown(service: Service, request: Request) -> Principal | None:
+def presented_principal(service: Service, request: Request) -> Principal | None:
     """Return the principal of a request's token or else of its session cookie; None if there is no valid one."""
     header, cookie = request.headers.get("authorization"), request.cookies.get(service.cookie)
     if header is not None:
@@ -184,19 +184,19 @@ def bearer(header: str) -> str | None:
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
-def shown_by(service: Service, request: Request) -> str | None:
+def rate_limit_key(service: Service, request: Request) -> str | None:
     """Return the key under which a known reader's requests are counted: a token with all its sessions, or one session.
 
     None if the reader is not known. With an unreadable token file no reader is known, and responses report that.
     """
     try:
-        who = shown(service, request)
+        who = presented_principal(service, request)
     except UsageError:
         return None
     return None if who is None else who.token or who.session
 
 
-def recognised(request: Request, look_up: Callable[[], Principal | None], what: str) -> Principal:
+def check_secret(request: Request, look_up: Callable[[], Principal | None], what: str) -> Principal:
     """Return the principal of a secret. A valid secret is accepted despite any number of wrong ones from the same
     address: 256 random bits cannot be guessed, and a caller must not be able to lock out others."""
     found = look_up()

@@ -20,12 +20,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from connectors.sources.polls.client_tables import AssociatedClient, Cell, ClientTable, associated
-from connectors.sources.probes.methods import connected
+from connectors.sources.probes.methods import connected, request_number
 from connectors.sources.snmp.ber import sub_identifiers
-from connectors.sources.snmp.bulk import END_OF_MIB_VIEW, BulkResponse, bulk_response, get_bulk
 from connectors.sources.snmp.polling import (
+    END_OF_MIB_VIEW,
     Agent,
+    BulkResponse,
     Pdu,
+    bulk_response,
+    get_bulk,
     introduced,
     request,
     response,
@@ -116,11 +119,6 @@ Ask = Callable[[Sequence[bytes]], Awaitable[BulkResponse]]
 """Requests the next rows after names, and returns the response."""
 
 
-def _number() -> int:
-    """Return a number that a forger who does not see the request cannot guess, and so cannot answer."""
-    return secrets.randbelow(2**31)
-
-
 class CommunityReader:
     """A table over SNMPv2c: anyone who reads a request can answer it."""
 
@@ -135,7 +133,7 @@ class CommunityReader:
             exchange = Exchange(sock)
 
             async def ask(names: Sequence[bytes]) -> BulkResponse:
-                number = _number()
+                number = request_number()
 
                 def read(datagram: bytes) -> BulkResponse | None:
                     pdu = response(datagram, community)
@@ -160,7 +158,7 @@ class UserReader:
         self._users.renew()
         with _connected(self._host, self._port) as sock:
             exchange = Exchange(sock)
-            number = _number()
+            number = request_number()
             agent = await exchange.ask(who_are_you(number), lambda datagram: introduced(datagram, number))
             if not self._users.may_be(self._host, agent.engine):
                 raise PollError(REFUSED)
@@ -193,7 +191,7 @@ class _SecuredSession:
 
     async def ask(self, names: Sequence[bytes]) -> BulkResponse:
         for _ in range(_TIME_REPORTS):
-            number, agent = _number(), self._now()
+            number, agent = request_number(), self._now()
             datagram = secured_request(
                 self._keys, agent, self._user, number, self._salt(), get_bulk(number, names, REPETITIONS)
             )

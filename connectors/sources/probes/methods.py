@@ -186,7 +186,7 @@ T = TypeVar("T")
 SNMP_PORT = 161
 
 
-def _number() -> int:
+def request_number() -> int:
     """Return a number that a forger who does not see the request cannot guess, and so cannot answer."""
     return secrets.randbelow(2**31)
 
@@ -201,7 +201,7 @@ class ByCommunity:
 
     async def probe(self) -> ProbeAnswer | None:
         """Probe up to three times."""
-        number = _number()
+        number = request_number()
         answer = await _request(
             self.host,
             self.port,
@@ -214,7 +214,7 @@ class ByCommunity:
 async def provoke(host: str, port: int) -> None:
     """Send one request with a community that no agent has, and do not wait for an answer."""
     with suppress(OSError), connected(host, port) as sock:
-        await asyncio.get_running_loop().sock_sendall(sock, question(secrets.token_hex(8).encode(), _number()))
+        await asyncio.get_running_loop().sock_sendall(sock, question(secrets.token_hex(8).encode(), request_number()))
 
 
 class ByUser:
@@ -244,7 +244,7 @@ class ByUser:
         return None
 
     async def _introduction(self) -> bytes:
-        number = _number()
+        number = request_number()
         agent = await _request(
             self._host, self._port, who_are_you(number), lambda response: introduced(response, number)
         )
@@ -252,7 +252,7 @@ class ByUser:
 
     async def _question(self, agent: Agent, keys: Keys) -> int | Agent | None:
         """Return the uptime, or the agent's boots and time if the request's were wrong."""
-        number = _number()
+        number = request_number()
         self._salt = (self._salt + 1) % 2**64
         request = secured_question(keys, agent, self._user, number, self._salt.to_bytes(8, "big"))
         return await _request(

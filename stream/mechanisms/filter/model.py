@@ -285,6 +285,12 @@ def departures() -> tuple[tuple[tuple[int, int], ...], ...]:
     return tuple(tuple((to, i) for i, (k, to) in enumerate(pairs()) if k == start) for start in range(REGIMES))
 
 
+@lru_cache(maxsize=1)
+def _learnt_moves() -> Floats:
+    """Return A of the pairs, shape [76]."""
+    return np.array([float(moves()[pair]) for pair in pairs()])
+
+
 def none_counted(zones: int) -> Cells:
     """Return N of zones without data: 0, shape [76, zones]."""
     return np.zeros((len(pairs()), zones), np.float32)
@@ -292,8 +298,7 @@ def none_counted(zones: int) -> Cells:
 
 def rates(counted: Cells) -> Cells:
     """Return A without the share for all regimes, from the counted changes; each of shape [76, zones]."""
-    learnt = np.array([float(moves()[pair]) for pair in pairs()])
-    weights = _PRIOR * learnt[:, None] + counted
+    weights = _PRIOR * _learnt_moves()[:, None] + counted
     for ends in departures():
         row = [place for _, place in ends]
         weights[row] /= ordered_sum(weights[row])

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from stream.domains import Magic
 from stream.errors import DataError
+from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import REGIMES, Cells, none_counted
@@ -87,6 +88,22 @@ def copied(learnt: Learnt) -> Learnt:
     return Learnt(learnt.counted.copy(), calendar and Calendar(calendar.history.copy(), calendar.sums.copy()))
 
 
+class Prepared(NamedTuple):
+    """What follows from the learnt parameters alone, and is the same for all ticks of a half hour."""
+
+    learnt: tuple[Learnt, ...]
+    slot: WeekSlot
+    """The tick for which it was computed; its day is of no importance."""
+    rate: Cells
+    """The regimes' transition rates, shape [76, zones]."""
+    weight: Cells | None
+    """The calendar's weight h of every count of every zone, in the layout of ``Grids``; None where it is off."""
+
+    def is_for(self, learnt: tuple[Learnt, ...], slot: WeekSlot) -> bool:
+        """Return whether it holds for a tick."""
+        return self.learnt is learnt and self.slot._replace(day=slot.day) == slot
+
+
 @dataclass(frozen=True)
 class FilterState:
     """The posterior, and the learnt parameters, one entry per distinct capacity."""
@@ -94,6 +111,8 @@ class FilterState:
     started: bool
     posterior: Posterior
     learnt: tuple[Learnt, ...]
+    prepared: Prepared | None = field(default=None, compare=False, repr=False)
+    """Of the last tick. The byte form does not contain it; after decoding it is computed again."""
 
 
 _HEAD = struct.Struct("<4sI??")

@@ -43,7 +43,7 @@ from stream.mechanisms.filter.model import (
     stationary,
 )
 from stream.mechanisms.filter.posterior import TAKE, Posterior, joined
-from stream.mechanisms.filter.state import FilterState, StateForm
+from stream.mechanisms.filter.state import FilterState, Prepared, StateForm
 from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks, stored_posterior, windows
 from stream.mechanisms.filter.updates import lean, mix, move, observe, running_sum, switched
 from stream.mechanisms.noise import Ints
@@ -71,15 +71,6 @@ class Estimate(NamedTuple):
     median: Ints
     half_width: Ints
     """The smallest one within which the count lies with probability ``BAND``, by the posterior."""
-
-
-class _Expected(NamedTuple):
-    """The calendar's weights for a tick."""
-
-    weight: Cells
-    """h of every count of every zone, in the layout of ``Grids``."""
-    beyond: tuple[Floats, Floats]
-    """The mass below and above each window, for mass 1 at its ends; shape [15, zones] each."""
 
 
 @dataclass(frozen=True)
@@ -130,40 +121,52 @@ class RegimeFilter:
         zones = len(self.capacities)
         estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
         processed = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
-        expected = self._expected(state, item.slot, processed)
-        rate, parts = self._rates(state), list[tuple[Ints, Posterior]]()
+        prepared = self._prepared(state, item.slot)
+        tails = self._tails(prepared, processed)
+        parts: list[tuple[Ints, Posterior]] = []
         for chunk in chunks(processed):
-            p = self._predicted(chunk, state, rate, expected)
+            p = self._predicted(chunk, state, prepared, tails)
             weights = observe(p, self._likelihood(chunk, item.noisy))
             of_counts = ordered_sum(weights)
             (median,) = quantiles(of_counts, 0.5)
             estimate.median[chunk.zones] = chunk.low + median
             estimate.half_width[chunk.zones] = half_widths(of_counts, median, BAND)
             parts.append((chunk.zones, self._stored_posterior(chunk, p)))
-        return FilterState(True, joined(parts), state.learnt), [estimate]
+        return FilterState(True, joined(parts), state.learnt, prepared), [estimate]
 
-    def _rates(self, state: FilterState) -> Cells:
-        """Return the regimes' transition rates of all zones: shape [76, zones]."""
-        rate = none_counted(len(self.capacities))
+    def _prepared(self, state: FilterState, slot: WeekSlot) -> Prepared:
+        """Return transition rates and the calendar's weights for a tick: those of the tick before, if they hold."""
+        if state.prepared and state.prepared.is_for(state.learnt, slot):
+            return state.prepared
+        counted = none_counted(len(self.capacities))
         for (_, zones), learnt in zip(self.families, state.learnt, strict=True):
-            rate[:, zones] = rates(learnt.counted)
-        return rate
+            counted[:, zones] = learnt.counted
+        return Prepared(state.learnt, slot, rates(counted), self._weight(state, slot) if self.calendar else None)
 
-    def _expected(self, state: FilterState, slot: WeekSlot, processed: Windows) -> _Expected | None:
-        """Return the calendar's weights for its copy's moving regimes; None where it is off."""
-        if not self.calendar:
-            return None
+    def _weight(self, state: FilterState, slot: WeekSlot) -> Cells:
+        """Return the calendar's weight h of every count of every zone, in the layout of ``Grids``."""
         weight = self.grids.zeros(np.float32)
-        shape = (REGIMES - 1, len(self.capacities))
-        below, above = np.zeros(shape), np.zeros(shape)
         calendars = [each.calendar for each in state.learnt if each.calendar]
-        for calendar, (capacity, zones), h in zip(calendars, self.families, self.grids.parts(weight), strict=True):
+        for calendar, (capacity, _), h in zip(calendars, self.families, self.grids.parts(weight), strict=True):
             h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
+        return weight
+
+    def _tails(self, prepared: Prepared, processed: Windows) -> tuple[Floats, Floats] | None:
+        """Return the weighed mass below and above each window, for mass 1 at its ends; shape [15, zones] each.
+
+        Only the calendar's copy has some: None where it is off.
+        """
+        if prepared.weight is None:
+            return None
+        below, above = np.zeros((2, REGIMES - 1, len(self.capacities)))
+        for (_, zones), h in zip(self.families, self.grids.parts(prepared.weight), strict=True):
             below[:, zones] = support.below(h, processed.low[zones])
             above[:, zones] = support.above(h, (processed.low + processed.width)[zones])
-        return _Expected(weight, (below, above))
+        return below, above
 
-    def _predicted(self, chunk: Chunk, state: FilterState, rate: Cells, expected: _Expected | None) -> Cells:
+    def _predicted(
+        self, chunk: Chunk, state: FilterState, prepared: Prepared, tails: tuple[Floats, Floats] | None
+    ) -> Cells:
         """Return P of a chunk before the observation: copies mix, regimes switch, counts move, copy 1 is weighed."""
         if not state.started:
             return self._ignorant(chunk)
@@ -172,16 +175,16 @@ class RegimeFilter:
             REGIMES, self.form.copies, *columns.shape
         )
         mix(p)
-        p = switched(p, rate[:, chunk.zones])
+        p = switched(p, prepared.rate[:, chunk.zones])
         norm, up, down = self.grids.kernels(chunk)
         before = running_sum(p[1:, -1].swapaxes(0, 1))
         p *= norm
         p += LEAST_CELL * chunk.is_inside.astype(np.float32)
         move(p, up, down)
-        if expected:
+        if tails and prepared.weight is not None:
             ends = p[1:, 1, 0], p[1:, 1][:, chunk.width - 1, np.arange(len(chunk.zones))]
-            beyond = sum(end * tail[:, chunk.zones] for end, tail in zip(ends, expected.beyond, strict=True))
-            weight = expected.weight[self.grids.places(chunk)]
+            beyond = sum(end * tail[:, chunk.zones] for end, tail in zip(ends, tails, strict=True))
+            weight = prepared.weight[self.grids.places(chunk)]
             lean(p[1:, 1], weight, before, np.asarray(beyond, np.float32))
         return p
 

@@ -200,6 +200,8 @@ _LEAST_END = 1e-217
 _LEAST_PRODUCT = 1e-37
 _ROOM = 1 << 20
 """Largest number of numbers that are processed at once."""
+_FEW = 1 << 15
+"""Up to this number of numbers, the time depends on the number of operations, not on their size."""
 
 
 class _Ends(NamedTuple):
@@ -297,12 +299,26 @@ def _summed(ends: _Ends, weight: Cells, is_beyond: NDArray[np.bool_], end: Ints,
     of_blocks = np.zeros((len(blocks), len(ends.wide), len(end)), np.float32)
     reached = np.flatnonzero(is_beyond.any(axis=1)) // _BLOCK
     some = slice(reached[0], reached[-1] + 1)
-    product = np.empty_like(of_blocks[some])
-    for count in range(_BLOCK):
-        of_blocks[some] += np.multiply(blocks[some, count], ends.within[some, count], out=product)
+    of_blocks[some] = _accumulated(blocks[some], ends.within[some])
     total = ordered_sum(of_blocks * ends.until[ends.blocks][:, :, None])
     at_end = ends.until[end].T
     is_held = at_end > _LEAST_END
     found = ends.nearest[next_to].T * weight[next_to, np.arange(len(end))]
     found[ends.wide] = np.where(is_held, total / np.where(is_held, at_end, 1.0), found[ends.wide])
     return np.asarray(found)
+
+
+def _accumulated(weights: Cells, factors: Cells) -> Cells:
+    """Return Σ weights · factors over the counts of each block, in their order, shape [blocks, wide, zones].
+
+    Args:
+        weights: shape [blocks, 32, 1, zones].
+        factors: shape [blocks, 32, wide, 1].
+    """
+    if weights.size * factors.shape[2] < _FEW:
+        return np.asarray(np.add.accumulate(weights * factors, axis=1)[:, -1])
+    total = weights[:, 0] * factors[:, 0]
+    product = np.empty_like(total)
+    for count in range(1, _BLOCK):
+        total += np.multiply(weights[:, count], factors[:, count], out=product)
+    return total

@@ -229,6 +229,23 @@ def test_filter_leans_to_what_an_hour_is_like() -> None:
     assert means([at_noon], 12)[0] > means([at_night], 12)[0] + 0.5
 
 
+def test_what_is_learnt_and_each_half_hour_count_from_the_next_tick_on() -> None:
+    """A state keeps what its last tick has computed from them; one that was decoded has nothing of it."""
+    night, noon, counted = WeekSlot(4, 2, False), WeekSlot(24, 12, False), np.ones((76, 1), np.float32)
+    memory = learnt(empty(12, 1), [noon, night] * 20, [sure(9), sure(0)] * 20)
+    state, _ = CALENDAR.step(CALENDAR.initial(), FilterItem(np.array([5]), night))
+    for slot, known in [
+        (night, state.learnt),
+        (night, (state.learnt[0]._replace(calendar=memory),)),
+        (noon, (state.learnt[0]._replace(calendar=memory),)),
+        (noon, (state.learnt[0]._replace(calendar=memory, counted=30 * counted),)),
+    ]:
+        state = replace(state, learnt=known)
+        item, decoded = FilterItem(np.array([5]), slot), CALENDAR.decode(CALENDAR.encode(state))
+        state, _ = CALENDAR.step(state, item)
+        assert CALENDAR.encode(state) == CALENDAR.encode(CALENDAR.step(decoded, item)[0])
+
+
 def test_what_a_calendar_says_of_counts_on_a_shorter_grid_is_what_it_says_on_the_whole_one() -> None:
     """Weights of 0 … 9 of at most 40, and the same with zeros behind them."""
     weights = np.random.default_rng(1).random((10, 2))

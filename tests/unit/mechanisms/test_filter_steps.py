@@ -112,6 +112,18 @@ def test_a_kernels_ends_beyond_a_window_are_summed_with_their_weights(
     assert_summed(support.above(weight, np.array([high]))[:, 0], above)
 
 
+@pytest.mark.parametrize(("capacity", "zones"), [(20, 4), (300, 1), (90, 40)])
+def test_sums_beyond_windows_are_the_same_bytes_for_few_numbers_and_for_many(
+    monkeypatch: pytest.MonkeyPatch, capacity: int, zones: int
+) -> None:
+    rng, found = np.random.default_rng(6), []
+    weight, end = rng.random((capacity + 1, zones)).astype(np.float32), rng.integers(1, capacity // 2, zones)
+    for few in (0, 1 << 40):
+        monkeypatch.setattr(support, "_FEW", few)
+        found.append(np.array([support.below(weight, end), support.above(weight, end)]).tobytes())
+    assert found[0] == found[1]
+
+
 def test_where_no_table_reaches_a_kernels_end_is_as_next_to_the_window() -> None:
     """At 15,000, where regimes move by up to 450 counts: those that move by a few are off by a twentieth at most."""
     low, high = 14_900, 15_300

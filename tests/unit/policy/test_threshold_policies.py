@@ -13,7 +13,7 @@ from connectors.cli.main import tacet
 from connectors.cli.options import read_policy
 from connectors.operations.policy.contracts import privacy_terms
 from connectors.operations.policy.diff import difference
-from connectors.serve.policy_description import described_releases, promised
+from connectors.serve.policy_description import described_releases, guarantees_of
 from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise, least_shift, tail
@@ -267,7 +267,7 @@ def test_every_topic_contract_and_page_knows_a_stream() -> None:
     assert terms["facilities", "hall-quiet"]["free_with"] == "counts"
     described = {row.release: row for row in described_releases(under, "facilities")}
     assert (described["fire-code"].query, described["fire-code"].levels) == ("threshold", ["building"])
-    assert any("fire-code" in line for line in promised(under, "facilities").promise)
+    assert any("fire-code" in line for line in guarantees_of(under, "facilities").promise)
 
 
 def test_policy_diff_says_when_a_change_of_streams_takes_effect() -> None:

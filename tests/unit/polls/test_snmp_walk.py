@@ -13,7 +13,7 @@ from connectors.sources.polls import snmp_walk
 from connectors.sources.polls.client_tables import TABLES, AssociatedClient
 from connectors.sources.polls.snmp_walk import MALFORMED, REFUSED, REPETITIONS, TOO_LONG, PollError, walked
 from connectors.sources.snmp.ber import INTEGER, OCTET_STRING, encode_oid, sub_identifiers
-from connectors.sources.snmp.bulk import END_OF_MIB_VIEW, Binding, BulkResponse
+from connectors.sources.snmp.polling import END_OF_MIB_VIEW, Binding, BulkResponse
 
 TABLE = TABLES["cisco-lwapp"]
 PLACE, STATUS = TABLE.columns

@@ -14,7 +14,7 @@ from connectors.http.responses import RefusalError
 from connectors.serve import api
 from connectors.serve.access import ACCOUNT, Access, audience_role
 from connectors.serve.models import Login, OfDays, OfRecords
-from connectors.serve.service import bearer, body_of, parsed, principal_of, recognised, role, shown_by
+from connectors.serve.service import bearer, body_of, check_secret, parsed, principal_of, rate_limit_key, role
 
 ROLES = frozenset([audience_role("public"), ACCOUNT])
 
@@ -125,9 +125,9 @@ def test_a_session_has_the_roles_of_its_link_and_is_counted_by_itself() -> None:
     cookie, principal = made.access.begin(made.access.by_link(made.access.new_link()))
     signed_in = request(made, headers={"cookie": f"tacet-80={cookie}"})
     assert principal_of(signed_in) == principal
-    assert shown_by(made, signed_in) == principal.session
-    assert shown_by(made, request(made)) is None
-    assert shown_by(made, request(made, headers={"cookie": "tacet-80=other"})) is None
+    assert rate_limit_key(made, signed_in) == principal.session
+    assert rate_limit_key(made, request(made)) is None
+    assert rate_limit_key(made, request(made, headers={"cookie": "tacet-80=other"})) is None
 
 
 def test_an_authorization_header_takes_precedence_over_a_session() -> None:
@@ -145,10 +145,10 @@ def test_wrong_secrets_are_limited_and_right_ones_are_not() -> None:
     found = []
     for _ in range(3):
         with pytest.raises(RefusalError) as error:
-            recognised(request(made), lambda: None, "token")
+            check_secret(request(made), lambda: None, "token")
         found.append((error.value.status, error.value.retry))
     assert found == [(401, None), (401, None), (429, 5)]
-    assert recognised(request(made), lambda: made.access.by_link(link), "link").roles == ROLES
+    assert check_secret(request(made), lambda: made.access.by_link(link), "link").roles == ROLES
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from connectors.sources.snmp.ber import INTEGER, OCTET_STRING, RESPONSE, SEQUENCE, encode_integer, encode_oid, tlv
-from connectors.sources.snmp.bulk import GET_BULK, Binding, bulk_response, get_bulk
-from connectors.sources.snmp.polling import Pdu, request, response
+from connectors.sources.snmp.polling import GET_BULK, Binding, Pdu, bulk_response, get_bulk, request, response
 
 NAME, OTHER = encode_oid("1.3.6.1.4.1.9.9.599.1.3.1.1.8"), encode_oid("1.3.6.1.4.1.9.9.599.1.3.1.1.2.60.255")
 
