@@ -314,9 +314,14 @@ class WireRun(Run):
         former = json.loads(self._keys[0].read_bytes())["ledger"]
         snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].history() if each.committed)
         states = [(open_snapshot(value)[0], value) for value in snapshots if value]
-        key = states[0][0].key
-        last, state = [each for each in states if each[0].key == key][-1]
-        first, _ = next(each for each in states if each[0].key != key)
+        if not states:  # nobody has sent a message
+            return occupancy.Succession(self._keys[-1], 0, {}, {}, 0)
+        key = states[-1][0].key
+        first, _ = next(each for each in states if each[0].key == key)
+        former_states = [each for each in states if each[0].key != key]
+        if not former_states:
+            return occupancy.Succession(self._keys[-1], 0, {}, {}, first.next_offset)
+        last, state = former_states[-1]
         audit = (each.value for each in self.cluster.topics[AUDIT][number].history() if each.committed)
         entries = Counter(
             entry["site"] for value in audit if value and (entry := orjson.loads(value))["ledger"] == former

@@ -8,7 +8,8 @@ site may be on another worker's partition, so the snapshots of all partitions ar
 1. Everything is checked, and nothing changed.
 2. One record of the control topic gives the cluster to the new key. From then on no worker starts with the old one.
 3. Each partition is fenced, so that earlier owners can write no more. One transaction writes its new state, the entries
-   that were never released, and the beginning of the new ledger.
+   that were never released, and the beginning of the new ledger. On a partition that has messages and no state yet, it
+   writes an empty state behind the messages, since the new key cannot read them.
 4. The old key is destroyed.
 
 After an interruption the same call resumes: steps that are done are skipped.
@@ -41,6 +42,7 @@ from stream.engine.key_rotation import (
     EndedLedger,
     PredecessorSpend,
     end_ledger,
+    first_snapshot,
     ledger_start_record,
     refuse_retired,
     take_over,
@@ -188,7 +190,13 @@ async def _take_over(bootstrap: str, partition: int, control: ClusterState, keys
     try:
         found = await _read_partition(bootstrap, partition, control)
         end = (await end_offsets(bootstrap, OBSERVATIONS))[partition]
-        if found.snapshot is None or await _has_begun(bootstrap, partition, found.snapshot, keys):
+        if found.snapshot is None:  # nothing to inherit; messages of the old key cannot be read
+            if end > 0:
+                policy = control.accepted()[-1].version
+                state = first_snapshot(keys, policy, {}, next_offset=end, audit_offset=found.audit_end)
+                await writer.commit([], state)
+            return 0
+        if await _has_begun(bootstrap, partition, found.snapshot, keys):
             return 0
         left = EndedLedger(found.snapshot, found.entries, control.accepted())
         takeover = take_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
