@@ -34,8 +34,8 @@ from connectors.operations.policy.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.private_files import private_folder
 from connectors.serve.startup import ServeConfig
+from connectors.sources.ingest.queue import Counters
 from connectors.sources.ingest.receiver import Receiver
-from connectors.sources.ingest.source_filter import Counters
 from connectors.sources.inputs import UdpSource, receiver
 from connectors.sources.recordings.replay import refuse_used
 from connectors.storage.embedded.reader import read_outbox, read_topic

@@ -27,7 +27,7 @@ from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.config import PolledSource, ReloadingPolls, polled_sources
 from connectors.sources.polls.schedule import SHORT_SHARE
-from connectors.sources.polls.service import DryRun, PollService, tried
+from connectors.sources.polls.service import DryRun, PollService, read_once
 from connectors.sources.snmp.usm.users import UserFile
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
@@ -78,7 +78,7 @@ def poll(
 async def _try_all(sources: list[PolledSource], policy: PolicyDocument, *, as_json: bool) -> None:
     """Try one source after the other and print what each took; UsageError if one could not be read whole."""
     listed = _listed(policy)
-    found = [await tried(source) for source in sources]
+    found = [await read_once(source) for source in sources]
     entries = [_entry(each, listed) for each in found]
     if as_json:
         print_json([entry.to_json() for entry in entries])
@@ -126,14 +126,14 @@ class TriedSource:
         }  # fmt: skip
 
 
-def _entry(tried: DryRun, listed: AccessPoints) -> TriedSource:
-    rows = [] if tried.table is None else tried.table.rows
-    unknown = {row.client: row for row in rows if listed.find(_placed(row), tried.source.source) is None}
+def _entry(result: DryRun, listed: AccessPoints) -> TriedSource:
+    rows = [] if result.table is None else result.table.rows
+    unknown = {row.client: row for row in rows if listed.find(_placed(row), result.source.source) is None}
     devices = {row.client for row in rows}
     return TriedSource(
-        tried.source.site, tried.source.source, tried.outcome, len(devices), len(devices) - len(unknown),
+        result.source.site, result.source.source, result.outcome, len(devices), len(devices) - len(unknown),
         tuple(sorted({_name(row) for row in unknown.values()})),
-        0 if tried.table is None else tried.table.requests, round(tried.seconds, 3),
+        0 if result.table is None else result.table.requests, round(result.seconds, 3),
     )  # fmt: skip
 
 

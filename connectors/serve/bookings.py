@@ -46,7 +46,7 @@ from connectors.records.decoding import Window, decoded
 from connectors.records.room_use import CALLED, Assumptions, least_windows, room_use
 from connectors.serve.access import audience_role
 from connectors.serve.booked_rooms import DAYS_BACK, Booking
-from connectors.serve.models import BookingsPart, OfBookings
+from connectors.serve.models import BookedRoom, BookedSpan, BookingsPart, OfBookings, UseAssumptions, UsedSpan
 from connectors.serve.policy_description import sites_of
 from connectors.serve.room import STALE_WINDOWS
 from connectors.serve.service import parsed, role, service_of
@@ -257,11 +257,11 @@ async def bookings(request: Request) -> Response:
         place, start, end, Passed(place.tick, newest or 0, stale), days, content.least_capacity, content.assumed
     )  # fmt: skip
     rooms = [_room(of, zone, booked.of(query.site, zone.id, now)) for zone in zones]
-    part = BookingsPart.model_validate({
-        "site": query.site, "timezone": place.timezone, "day": day, "stale": stale,
-        "window_end": None if newest is None else rfc3339(newest), "least_capacity": content.least_capacity,
-        "assumed": content.assumed._asdict(), "called": CALLED, "rooms": rooms,
-    })  # fmt: skip
+    part = BookingsPart(
+        site=query.site, timezone=place.timezone, day=day, stale=stale,
+        window_end=None if newest is None else rfc3339(newest), least_capacity=content.least_capacity,
+        assumed=UseAssumptions(**content.assumed._asdict()), called=CALLED, rooms=rooms,
+    )  # fmt: skip
     return answer(part.model_dump())
 
 
@@ -277,36 +277,39 @@ class DayOfSite(NamedTuple):
     assumed: Assumptions
 
 
-def _room(of: DayOfSite, zone: Zone, bookings: Sequence[Booking] | None) -> dict[str, Any]:
+def _room(of: DayOfSite, zone: Zone, bookings: Sequence[Booking] | None) -> BookedRoom:
     day = of.rooms.get(zone.id)
     feasible = feasibility(day, of.assumed, of.site.tick)
     few = zone.capacity < of.least_capacity
     reason: RoomReason | None = "few" if few else "calendar" if bookings is None else feasible.reason
-    room: dict[str, Any] = {
-        "zone": zone.id, "name": zone.title, "reason": reason, "half_width": feasible.half_width,
-        "minutes": None, "booked": [], "unbooked": [],
-    }  # fmt: skip
+    room = BookedRoom(
+        zone=zone.id, name=zone.title, reason=reason, half_width=feasible.half_width, minutes=None, booked=[],
+        unbooked=[],
+    )  # fmt: skip
     if reason is not None or bookings is None or day is None or feasible.windows is None:
         return room
-    needs: dict[str, Any] = {"settle": of.site.validity, "needed": feasible.windows, "assumed": of.assumed}
+    settle, needed = of.site.validity, feasible.windows
     near = [each for each in bookings if each.start < of.end + LONGEST and each.end > of.start - LONGEST]
     today = [each for each in near if each.start < of.end and each.end > of.start]
-    return room | {
-        "minutes": feasible.windows * of.site.tick // MINUTE,
-        "booked": [_shown(judge_booking(each, day, of.passed, **needs)) for each in today],
-        "unbooked": [
-            {"start": rfc3339(each.start), "end": rfc3339(each.end), "used": _percent(each.used)}
-            for each in unbooked_use(working_hours(of.start, of.site), near, day, of.passed, **needs)
-        ],
-    }
+    room.minutes = needed * of.site.tick // MINUTE
+    room.booked = [
+        _booked_span(judge_booking(each, day, of.passed, settle=settle, needed=needed, assumed=of.assumed))
+        for each in today
+    ]
+    hours = working_hours(of.start, of.site)
+    room.unbooked = [
+        UsedSpan(start=rfc3339(each.start), end=rfc3339(each.end), used=_percent(each.used))
+        for each in unbooked_use(hours, near, day, of.passed, settle=settle, needed=needed, assumed=of.assumed)
+    ]
+    return room
 
 
-def _shown(found: BookingResult) -> dict[str, Any]:
+def _booked_span(found: BookingResult) -> BookedSpan:
     booking = found.booking
-    return {
-        "start": rfc3339(booking.start), "end": rfc3339(booking.end), "whole_days": booking.whole_days,
-        "empty": None if found.empty is None else _percent(found.empty), "reason": found.reason,
-    }  # fmt: skip
+    return BookedSpan(
+        start=rfc3339(booking.start), end=rfc3339(booking.end), whole_days=booking.whole_days,
+        empty=None if found.empty is None else _percent(found.empty), reason=found.reason,
+    )  # fmt: skip
 
 
 def _percent(probability: float) -> float:

@@ -22,10 +22,10 @@ from connectors.serve.svg import (
     Point,
     Segment,
     Transform,
-    drawn_shapes,
+    hull_points,
+    path_data,
     polygon,
-    reach,
-    written,
+    read_shapes,
 )
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
@@ -133,7 +133,7 @@ def parse_svg(data: bytes, zones: Collection[str]) -> Plan:
     Raises:
         DataError: not a well-formed SVG without a document type, or beyond a bound.
     """
-    drawing = drawn_shapes(data, frozenset(zones), MOST_SHAPES)
+    drawing = read_shapes(data, frozenset(zones), MOST_SHAPES)
     return _plan(drawing.viewbox, drawing.shapes)
 
 
@@ -154,7 +154,7 @@ def parse_geojson(data: bytes, zones: Collection[str]) -> Plan:
         raise DataError("must be a GeoJSON FeatureCollection of polygons and lines") from None
     if len(shapes) > MOST_SHAPES:
         raise DataError(f"a plan must have at most {MOST_SHAPES} shapes")
-    points = [point for _, segments in shapes for point in reach(segments, Transform())]
+    points = [point for _, segments in shapes for point in hull_points(segments, Transform())]
     if not points:
         raise DataError("a plan must have a shape")
     place = _placed(points)
@@ -199,7 +199,7 @@ def _plan(viewbox: tuple[float, float, float, float] | None, shapes: list[Shape]
     outline = []
     length = 0
     for zone, segments, transform in shapes:
-        data = written(segments, transform)
+        data = path_data(segments, transform)
         length += len(data)
         if length > LONGEST_PLAN:
             raise DataError(f"a plan must have at most {LONGEST_PLAN} characters of path data")
@@ -211,7 +211,7 @@ def _plan(viewbox: tuple[float, float, float, float] | None, shapes: list[Shape]
 
 
 def _around(shapes: list[Shape]) -> tuple[float, float, float, float]:
-    points = [point for _, segments, transform in shapes for point in reach(segments, transform)]
+    points = [point for _, segments, transform in shapes for point in hull_points(segments, transform)]
     if not points:
         raise DataError("a plan must have a shape")
     left, top = min(x for x, _ in points), min(y for _, y in points)

@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from connectors.runtime.offload import offload
-from connectors.serve.playback import Playback, came_at
+from connectors.serve.playback import Playback, arrival_time
 from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, has_outbox, read_outbox, release_at
 from stream.errors import DataError, UsageError
@@ -135,7 +135,7 @@ PLAYED_EVERY = 0.2
 def played(store: Path, audiences: Iterable[str], speed: float) -> Playback:
     """Return a playback of some audiences' outboxes; UsageError if they are empty."""
     stored = [(name, [value for _, value in read_outbox(store, name, 0)]) for name in audiences]
-    records = [(came_at(value), value) for name, values in stored for value in own(name, f"outbox:{name}", values)]
+    records = [(arrival_time(value), value) for name, values in stored for value in own(name, f"outbox:{name}", values)]
     if not records:
         msg = f"--play: must have records to play, but {store} has no releases for these audiences yet"
         raise UsageError(msg)

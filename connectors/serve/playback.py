@@ -15,7 +15,7 @@ SHOWN_FIRST = 3 / 8
 """Share of the span at which the playback starts: of a day, nine hours."""
 
 
-def came_at(value: bytes) -> Micros:
+def arrival_time(value: bytes) -> Micros:
     """Return when a record arrived: the end of its window, or for revised values the end of the window with which they
     were published. DataError if the record does not contain it."""
     record = parse_record(value)

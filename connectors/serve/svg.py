@@ -91,7 +91,7 @@ def ellipse(centre: Point, rx: float, ry: float) -> list[Segment]:
     return parse_path(f"M{x - rx} {y}A{rx} {ry} 0 1 0 {x + rx} {y}A{rx} {ry} 0 1 0 {x - rx} {y}Z")
 
 
-def written(segments: list[Segment], transform: Transform) -> str:
+def path_data(segments: list[Segment], transform: Transform) -> str:
     """Return path data of the transformed segments, rounded to hundredths."""
     return "".join(
         segment.letter + " ".join(f"{_short(x)} {_short(y)}" for x, y in map(transform.at, segment.points))
@@ -99,7 +99,7 @@ def written(segments: list[Segment], transform: Transform) -> str:
     )
 
 
-def reach(segments: list[Segment], transform: Transform) -> Iterator[Point]:
+def hull_points(segments: list[Segment], transform: Transform) -> Iterator[Point]:
     """Yield transformed points whose convex hull contains the shape."""
     for segment in segments:
         yield from map(transform.at, segment.points)
@@ -285,7 +285,7 @@ class _Open:
     zone: str | None
 
 
-def drawn_shapes(data: bytes, zones: frozenset[str], most: int) -> Drawing:
+def read_shapes(data: bytes, zones: frozenset[str], most: int) -> Drawing:
     """Return the shapes of an SVG file, each with its zone.
 
     Only the elements ``svg``, ``g``, ``path``, ``rect``, ``polygon``, ``polyline``, ``line``, ``circle`` and

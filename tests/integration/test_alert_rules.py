@@ -13,7 +13,7 @@ import yaml
 from connectors.monitoring.catalogue import BY_NAME
 from connectors.monitoring.engine import OF_ATTRIBUTES, OF_COUNTS
 from connectors.runtime.clock import ClockStepError
-from connectors.sources.ingest.source_filter import QUEUE_FULL
+from connectors.sources.ingest.queue import QUEUE_FULL
 from connectors.storage.kafka.source_leases import ClockApartError
 from stream.errors import FinalityError
 from stream.schemas import AuditEntry

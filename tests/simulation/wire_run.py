@@ -483,7 +483,11 @@ class WireRun(Run):
         return self._afflict(target, "slow_disk", SLOW_DISK, 0.0)
 
     def _second_ingest(self, target: str) -> End:
-        """Start another ingest for the same sources; it is refused while the first one lives."""
+        """Start another ingest for the same sources; it is refused while the first one lives.
+
+        If the first one was killed, the other takes its place, and the first one ends with 2 until that one is done.
+        """
+        self._restarted |= {2}  # ``_may_end`` judges why
         if RIVAL not in self.processes:
             self._start(RIVAL)
         return nothing

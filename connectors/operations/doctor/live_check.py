@@ -17,10 +17,10 @@ from typing import Any
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.runtime.clock import CLOCK_STEP, AnchoredClock, ClockStepError, wall_clock
 from connectors.sources.ingest.ingest import COLLAPSED, NO_STAY, UNKNOWN_ACCESS_POINT, Ingest
-from connectors.sources.ingest.queue import IngestQueue
+from connectors.sources.ingest.queue import QUEUE_FULL, Counters, IngestQueue
 from connectors.sources.ingest.receiver import KERNEL, Receiver
 from connectors.sources.ingest.sighting import Message
-from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE, AllowList, Counters
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
 from connectors.sources.ingest.state import most_unknown
 from connectors.sources.radius.listener import AccountingListener
 from connectors.sources.snmp.authentication import TrapAuthenticator

@@ -552,17 +552,17 @@ class Ingest:
 
         Only sites that list its source learn of it.
         """
-        told, client = None, ClientKey(sighting.client)
+        batch, client = None, ClientKey(sighting.client)
         for site in self._with_sessions:
             limits, last = self._sites[site], state.devices[site].get(client)
             if sighting.kind is Kind.LEAVE or _refusal(state, source, site, limits, sighting.age) is not None:
                 continue
             time = self._time_of(state, sighting, limits)
             if last is not None and last.time <= time:
-                told = last.batch
-                self._end(state, told, client, time, last.radio)
+                batch = last.batch
+                self._end(state, batch, client, time, last.radio)
             state.latest[client] = max(time, state.latest.get(client, time))
-        return told
+        return batch
 
     def _end_of_server(self, state: IngestState, source: str, sighting: Sighting) -> None:
         """End the stays that an access server reported last and that began before it restarted."""

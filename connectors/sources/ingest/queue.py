@@ -1,4 +1,4 @@
-"""The queue between listeners and the receiver, and acknowledgements that wait for durability.
+"""The queue between listeners and the receiver, its counts, and acknowledgements that wait for durability.
 
 Listeners enqueue sightings, the receiver dequeues them. A screen comes before the queue's limit: a sighting that must
 not be counted takes no place, and one of a device that opted out is counted nowhere. No acknowledgement is sent before
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import OPTED_OUT
 from connectors.sources.ingest.sighting import OBSERVATIONS, Sighting
-from connectors.sources.ingest.source_filter import GLOBAL, LOCAL, QUEUE_FULL, Counters
 from connectors.sources.ingest.state import BatchKey
 from stream.pseudonyms.derivation import is_locally_administered
 from stream.records import SECOND, Micros
@@ -116,6 +116,38 @@ class Requests:
     def drop(self, reply: Reply) -> None:
         """Forget a reply."""
         self._buffered -= len(reply.datagram)
+
+
+GLOBAL, LOCAL = "global", "local"
+"""Administration of a device's address: by its maker, or by the device itself."""
+QUEUE_FULL, STOPPING = "queue_full", "stopping"
+
+
+@dataclass(slots=True)
+class Counters:
+    """The results of all datagrams that were read from the socket; labels come from a fixed set."""
+
+    datagrams: int = 0
+    accepted: int = 0
+    """Processed by the ingest: kept sightings, keep-alives, restarts."""
+    waiting: int = 0
+    """In the queue."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """All reasons are present from the start."""
+    sightings: dict[str, int] = field(default_factory=lambda: {GLOBAL: 0, LOCAL: 0})
+    """Messages about devices, by who administers the address; whether or not they are dropped afterwards."""
+    kernel_drops: int = 0
+    """Datagrams that the kernel dropped for lack of space; not part of ``datagrams``."""
+    informs_answered: int = 0
+    requests_answered: int = 0
+    """Of RADIUS."""
+    answers_unsent: int = 0
+    receive_buffer: int = 0
+    """The socket's buffer in octets, as the kernel granted it."""
+
+    def check(self) -> bool:
+        """Return whether every datagram is counted exactly once."""
+        return self.datagrams == self.accepted + self.waiting + sum(self.dropped.values())
 
 
 CHUNK = 512

@@ -25,14 +25,16 @@ from connectors.sources.ingest.ingest import COLLAPSED, GRID, INGEST_REASONS, NO
 from connectors.sources.ingest.listeners import Listener
 from connectors.sources.ingest.queue import (
     CHUNK,
+    QUEUE_FULL,
     ROOM,
+    STOPPING,
     Acknowledgement,
+    Counters,
     IngestQueue,
     PendingAcknowledgements,
     QueuedSighting,
 )
 from connectors.sources.ingest.sighting import Sink
-from connectors.sources.ingest.source_filter import QUEUE_FULL, STOPPING, Counters
 from connectors.sources.ingest.state import IngestState, most_unknown
 from stream.records import SECOND, Heartbeat, Micros, ObservationBatch
 

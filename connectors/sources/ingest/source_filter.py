@@ -1,10 +1,9 @@
-"""The allow-list of senders, and the counts of everything that was refused."""
+"""The allow-list of senders."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from connectors.sources.ingest.addresses import sender
 from stream.errors import UsageError
@@ -12,9 +11,7 @@ from stream.policy.fields import is_cloud
 
 ANY = "any"
 """The name of a sender if every sender is allowed and no entry covers it."""
-GLOBAL, LOCAL = "global", "local"
-"""Administration of a device's address: by its maker, or by the device itself."""
-UNKNOWN_SOURCE, QUEUE_FULL, STOPPING = "unknown_source", "queue_full", "stopping"
+UNKNOWN_SOURCE = "unknown_source"
 _CACHED = 4096
 _MAPPED_BITS = 96
 """Bits before an IPv4 address within IPv6 (``::ffff:10.2.0.5``); senders are compared without them."""
@@ -58,30 +55,3 @@ def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     if mapped is None or network.prefixlen < _MAPPED_BITS:
         return network
     return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
-
-
-@dataclass(slots=True)
-class Counters:
-    """The results of all datagrams that were read from the socket; labels come from a fixed set."""
-
-    datagrams: int = 0
-    accepted: int = 0
-    """Processed by the ingest: kept sightings, keep-alives, restarts."""
-    waiting: int = 0
-    """In the queue."""
-    dropped: dict[str, int] = field(default_factory=dict)
-    """All reasons are present from the start."""
-    sightings: dict[str, int] = field(default_factory=lambda: {GLOBAL: 0, LOCAL: 0})
-    """Messages about devices, by who administers the address; whether or not they are dropped afterwards."""
-    kernel_drops: int = 0
-    """Datagrams that the kernel dropped for lack of space; not part of ``datagrams``."""
-    informs_answered: int = 0
-    requests_answered: int = 0
-    """Of RADIUS."""
-    answers_unsent: int = 0
-    receive_buffer: int = 0
-    """The socket's buffer in octets, as the kernel granted it."""
-
-    def check(self) -> bool:
-        """Return whether every datagram is counted exactly once."""
-        return self.datagrams == self.accepted + self.waiting + sum(self.dropped.values())

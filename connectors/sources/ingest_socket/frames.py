@@ -27,6 +27,8 @@ LONGEST_LINE = 1 << 20
 """Octets."""
 MOST_ROWS = 1000
 """Maximum of one line."""
+_AROUND_ROWS, _AROUND_FIELDS = 256, 64
+"""Octets of a line besides its rows at most, and of a row besides names and addresses."""
 MOST_ID = 2**53
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 _SHORT = 32
@@ -105,9 +107,26 @@ def decode_answer(line: bytes) -> tuple[int, bool]:
 
 
 def batches(source: str, rows: Sequence[TimedSighting], first: int) -> list[Batch]:
-    """Return rows as batches of one line each, numbered from ``first`` on."""
-    parts = [tuple(rows[start : start + MOST_ROWS]) for start in range(0, len(rows), MOST_ROWS)]
-    return [Batch(first + place, source, part) for place, part in enumerate(parts)]
+    """Return rows as batches of one line each, numbered from ``first`` on.
+
+    A longer line than ``LONGEST_LINE`` would be refused each time that it is sent.
+    """
+    parts: list[list[TimedSighting]] = []
+    left = 0
+    for row in rows:
+        size = _most_octets(row.sighting)
+        if size > left or len(parts[-1]) == MOST_ROWS:
+            parts.append([])
+            left = LONGEST_LINE - _AROUND_ROWS
+        parts[-1].append(row)
+        left -= size
+    return [Batch(first + place, source, tuple(part)) for place, part in enumerate(parts)]
+
+
+def _most_octets(seen: Sighting) -> int:
+    """Return how many octets of a line a row takes at most: JSON escapes an octet of a name by up to six."""
+    octets = len(seen.client) + len(seen.access_point) + len(seen.session) + len(seen.user_name)
+    return _AROUND_FIELDS + 6 * len(seen.name) + 2 * octets
 
 
 def _object(line: bytes) -> dict[str, Any]:

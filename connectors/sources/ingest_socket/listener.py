@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from connectors.sources.ingest.ingest import CLOCKS_APART, WRONG_TIME
-from connectors.sources.ingest.queue import IngestQueue, QueuedSighting
-from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
+from connectors.sources.ingest.queue import QUEUE_FULL, IngestQueue, QueuedSighting
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE
 from connectors.sources.ingest_socket.frames import (
     LONGEST_LINE,
     Batch,

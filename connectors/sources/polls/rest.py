@@ -106,15 +106,15 @@ class RestSession:
         self.sent = 0
         """Requests so far."""
 
-    async def ask(
+    async def request(
         self, path: str, query: Query | None = None, *,
         body: object = None, headers: Mapping[str, str] | None = None, method: str = "GET",
     ) -> Any:  # fmt: skip
         """Return the document of an answer; PollError if there is none, or the system refuses."""
-        document, _ = await self.ask_with_links(path, query, body=body, headers=headers, method=method)
+        document, _ = await self.request_with_links(path, query, body=body, headers=headers, method=method)
         return document
 
-    async def ask_with_links(
+    async def request_with_links(
         self, path: str, query: Query | None = None, *,
         body: object = None, headers: Mapping[str, str] | None = None, method: str = "GET",
     ) -> tuple[Any, Mapping[str, str]]:  # fmt: skip

@@ -93,25 +93,25 @@ class RestReader:
     async def read(self) -> Table:
         """Log in, read each site, and log out."""
         access = self._access()
-        async with session(self._server, self._system.spacing) as asked:
-            credentials = await self._system.log_in(asked, access)
+        async with session(self._server, self._system.spacing) as rest:
+            credentials = await self._system.log_in(rest, access)
             found: dict[tuple[bytes, bytes], AssociatedClient] = {}
             for site in access.sites:
-                clients = await self._system.read(asked, access, site, credentials)
+                clients = await self._system.read(rest, access, site, credentials)
                 for row in clients_of(clients, self._user_name):
                     found.setdefault((row.client, row.user_name), row)
             if self._system.log_out is not None:
-                await self._system.log_out(asked, credentials)
+                await self._system.log_out(rest, credentials)
             if len(found) > MOST_ROWS:
                 raise PollError(TOO_LONG)
-            return Table(list(found.values()), asked.sent)
+            return Table(list(found.values()), rest.sent)
 
     async def check(self) -> bool:
         """Return whether the system answers a request that does not concern clients, with these credentials."""
         access = self._access()
         try:
-            async with session(self._server, self._system.spacing) as asked:
-                await asked.ask(self._system.check, headers=await self._system.log_in(asked, access))
+            async with session(self._server, self._system.spacing) as rest:
+                await rest.request(self._system.check, headers=await self._system.log_in(rest, access))
         except PollError:
             return False
         return True
@@ -149,23 +149,23 @@ def _given(document: Any, *path: str) -> str:
 # --- UniFi Network --------------------------------------------------------------------------------------
 
 
-async def _unifi_key(asked: RestSession, access: RestAccess) -> Credentials:
-    del asked
+async def _unifi_key(rest: RestSession, access: RestAccess) -> Credentials:
+    del rest
     return {"X-API-KEY": access.token}
 
 
-async def _read_unifi(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
+async def _read_unifi(rest: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """A client names its access point by the identifier of a device."""
     del access
     base = f"/proxy/network/integration/v1/sites/{quote(site, safe='')}"
 
     async def devices(page: Page) -> Rows:
         query = {"offset": page.start, "limit": page.size}
-        return rows_of(await asked.ask(f"{base}/devices", query, headers=credentials), "data")
+        return rows_of(await rest.request(f"{base}/devices", query, headers=credentials), "data")
 
     async def clients(page: Page) -> Rows:
         query: Query = {"offset": page.start, "limit": page.size, "filter": "type.eq('WIRELESS')"}
-        return rows_of(await asked.ask(f"{base}/clients", query, headers=credentials), "data")
+        return rows_of(await rest.request(f"{base}/clients", query, headers=credentials), "data")
 
     radios = {
         str(row.get("id")): row.get("macAddress") for row in await paged(devices, "id", UNIFI_PAGE, numbered=False)
@@ -177,20 +177,20 @@ async def _read_unifi(asked: RestSession, access: RestAccess, site: str, credent
 # --- Omada ----------------------------------------------------------------------------------------------
 
 
-async def _omada_token(asked: RestSession, access: RestAccess) -> Credentials:
+async def _omada_token(rest: RestSession, access: RestAccess) -> Credentials:
     body = {"omadacId": access.controller, "client_id": access.user, "client_secret": access.password}
     query = {"grant_type": "client_credentials"}
-    document = await asked.ask("/openapi/authorize/token", query, body=body, method="POST")
+    document = await rest.request("/openapi/authorize/token", query, body=body, method="POST")
     return {"Authorization": f"AccessToken={_given(document, 'result', 'accessToken')}"}
 
 
-async def _read_omada(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
+async def _read_omada(rest: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """A wrong request is answered with status 200 and an error code."""
     path = f"/openapi/v1/{quote(access.controller, safe='')}/sites/{quote(site, safe='')}/clients"
 
     async def clients(page: Page) -> Rows:
         query: Query = {"page": page.number, "pageSize": page.size, "filters.wireless": "true", "sorts.mac": "asc"}
-        document = await asked.ask(path, query, headers=credentials)
+        document = await rest.request(path, query, headers=credentials)
         if isinstance(document, dict) and document.get("errorCode"):
             raise PollError(REFUSED)
         return rows_of(document, "result", "data")
@@ -205,17 +205,17 @@ async def _read_omada(asked: RestSession, access: RestAccess, site: str, credent
 # --- SmartZone ------------------------------------------------------------------------------------------
 
 
-async def _smartzone_ticket(asked: RestSession, access: RestAccess) -> Credentials:
+async def _smartzone_ticket(rest: RestSession, access: RestAccess) -> Credentials:
     body = {"username": access.user, "password": access.password}
-    document = await asked.ask(f"{SMARTZONE}/serviceTicket", body=body, method="POST")
+    document = await rest.request(f"{SMARTZONE}/serviceTicket", body=body, method="POST")
     return {"serviceTicket": _given(document, "serviceTicket")}
 
 
-async def _leave_smartzone(asked: RestSession, credentials: Credentials) -> None:
-    await asked.send(f"{SMARTZONE}/serviceTicket", credentials, method="DELETE")
+async def _leave_smartzone(rest: RestSession, credentials: Credentials) -> None:
+    await rest.send(f"{SMARTZONE}/serviceTicket", credentials, method="DELETE")
 
 
-async def _read_smartzone(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
+async def _read_smartzone(rest: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """The site is a zone's identifier."""
     del access
 
@@ -224,7 +224,7 @@ async def _read_smartzone(asked: RestSession, access: RestAccess, site: str, cre
             "filters": [{"type": "ZONE", "value": site}], "attributes": ["clientMac", "apMac"],
             "sortInfo": {"sortColumn": "clientMac", "dir": "ASC"}, "page": page.number, "limit": page.size,
         }  # fmt: skip
-        return rows_of(await asked.ask(f"{SMARTZONE}/query/client", credentials, body=body, method="POST"), "list")
+        return rows_of(await rest.request(f"{SMARTZONE}/query/client", credentials, body=body, method="POST"), "list")
 
     rows = await paged(clients, "clientMac", SMARTZONE_PAGE, numbered=True)
     return Clients(rows, "clientMac", lambda row: row.get("apMac"))
@@ -233,16 +233,16 @@ async def _read_smartzone(asked: RestSession, access: RestAccess, site: str, cre
 # --- Mist -----------------------------------------------------------------------------------------------
 
 
-async def _mist_token(asked: RestSession, access: RestAccess) -> Credentials:
-    del asked
+async def _mist_token(rest: RestSession, access: RestAccess) -> Credentials:
+    del rest
     return {"Authorization": f"Token {access.token}"}
 
 
-async def _read_mist(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
+async def _read_mist(rest: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """The table comes in one answer; one that is full may be cut, so it is refused."""
     del access
     path = f"/api/v1/sites/{quote(site, safe='')}/stats/clients"
-    rows = rows_of(await asked.ask(path, {"limit": MIST_PAGE}, headers=credentials))
+    rows = rows_of(await rest.request(path, {"limit": MIST_PAGE}, headers=credentials))
     if len(rows) >= MIST_PAGE:
         raise PollError(TOO_LONG)
     return Clients(rows, "mac", lambda row: row.get("ap_mac"))
@@ -251,12 +251,12 @@ async def _read_mist(asked: RestSession, access: RestAccess, site: str, credenti
 # --- Meraki ---------------------------------------------------------------------------------------------
 
 
-async def _meraki_key(asked: RestSession, access: RestAccess) -> Credentials:
-    del asked
+async def _meraki_key(rest: RestSession, access: RestAccess) -> Credentials:
+    del rest
     return {"Authorization": f"Bearer {access.token}"}
 
 
-async def _read_meraki(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
+async def _read_meraki(rest: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """The site is a network's identifier. The next page is named by a link, which begins behind the last row."""
     del access
     path, found = f"/api/v1/networks/{quote(site, safe='')}/clients", Rows()
@@ -266,7 +266,7 @@ async def _read_meraki(asked: RestSession, access: RestAccess, site: str, creden
     }  # fmt: skip
     seen = set[str]()
     while True:
-        document, links = await asked.ask_with_links(path, query, headers=credentials)
+        document, links = await rest.request_with_links(path, query, headers=credentials)
         found += rows_of(document)
         after = parse_qs(urlsplit(links.get("next", "")).query).get("startingAfter", [""])[0]
         if not after:

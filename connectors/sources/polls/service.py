@@ -186,7 +186,7 @@ class DryRun(NamedTuple):
     table: Table | None
 
 
-async def tried(source: PolledSource) -> DryRun:
+async def read_once(source: PolledSource) -> DryRun:
     """Read a table once, now, and hand nothing over."""
     began, table, outcome = time.monotonic(), None, COMPLETE
     try:

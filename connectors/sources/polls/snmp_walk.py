@@ -28,13 +28,13 @@ from connectors.sources.snmp.polling import (
     BulkResponse,
     Pdu,
     bulk_response,
+    discovered_agent,
+    discovery_request,
     get_bulk,
-    introduced,
     request,
     response,
     secured_request,
     secured_response,
-    who_are_you,
 )
 from connectors.sources.snmp.usm.protocols import Keys
 from connectors.sources.snmp.usm.users import Users
@@ -159,7 +159,7 @@ class UserReader:
         with _connected(self._host, self._port) as sock:
             exchange = Exchange(sock)
             number = request_number()
-            agent = await exchange.ask(who_are_you(number), lambda datagram: introduced(datagram, number))
+            agent = await exchange.ask(discovery_request(number), lambda datagram: discovered_agent(datagram, number))
             if not self._users.may_be(self._host, agent.engine):
                 raise PollError(REFUSED)
             valid = self._users.all_keys(self._user, agent.engine)

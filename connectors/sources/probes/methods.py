@@ -23,12 +23,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from connectors.sources.ingest.state import Pair
 from connectors.sources.snmp.polling import (
     Agent,
-    introduced,
+    discovered_agent,
+    discovery_request,
     question,
     secured_answer,
     secured_question,
     uptime,
-    who_are_you,
 )
 from connectors.sources.snmp.usm.protocols import Keys
 from connectors.sources.snmp.usm.users import Users
@@ -229,7 +229,7 @@ class ByUser:
 
     async def probe(self) -> ProbeAnswer | None:
         """Discover the engine if it is unknown, then its time, then request its uptime."""
-        self._engine = self._engine or await self._introduction()
+        self._engine = self._engine or await self._discovered_engine()
         valid = self._users.all_keys(self._user, self._engine) if self._engine else ()
         for keys in sorted(valid, key=lambda keys: keys != self._used):  # first the keys of the last answer
             answer: int | Agent | None = Agent(self._engine, 0, 0)
@@ -243,10 +243,10 @@ class ByUser:
         self._engine = b""  # the agent may have been replaced
         return None
 
-    async def _introduction(self) -> bytes:
+    async def _discovered_engine(self) -> bytes:
         number = request_number()
         agent = await _request(
-            self._host, self._port, who_are_you(number), lambda response: introduced(response, number)
+            self._host, self._port, discovery_request(number), lambda response: discovered_agent(response, number)
         )
         return agent.engine if agent is not None and self._users.may_be(self._host, agent.engine) else b""
 

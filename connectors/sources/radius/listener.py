@@ -12,9 +12,9 @@ from typing import Any
 
 from connectors.sources.ingest.addresses import sender
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpListener
-from connectors.sources.ingest.queue import QueuedSighting, Reply, Requests
+from connectors.sources.ingest.queue import QUEUE_FULL, QueuedSighting, Reply, Requests
 from connectors.sources.ingest.sighting import Kind
-from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE
 from connectors.sources.radius.clients import Client, Clients
 from connectors.sources.radius.decoder import (
     ACCOUNTING_REQUEST,

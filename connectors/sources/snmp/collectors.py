@@ -8,9 +8,9 @@ from pathlib import Path
 from connectors.sources.ingest.addresses import sender
 from connectors.sources.ingest.followed_logs import FollowedLine, FollowedListener, FollowedLog
 from connectors.sources.ingest.listeners import PipeListener
-from connectors.sources.ingest.queue import QueuedSighting
+from connectors.sources.ingest.queue import QUEUE_FULL, QueuedSighting
 from connectors.sources.ingest.sighting import Kind
-from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE, AllowList
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
 from connectors.sources.snmp.ber import MALFORMED, MALFORMED_REASONS, MalformedTrap
 from connectors.sources.snmp.communities import Renewed
 from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY

@@ -11,9 +11,9 @@ from typing import Any
 
 from connectors.sources.ingest.addresses import sender
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpListener
-from connectors.sources.ingest.queue import IngestQueue, QueuedSighting, Reply, Requests
+from connectors.sources.ingest.queue import QUEUE_FULL, IngestQueue, QueuedSighting, Reply, Requests
 from connectors.sources.ingest.sighting import Kind
-from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE
 from connectors.sources.snmp.authentication import AuthenticatedTrap, TrapAuthenticator
 from connectors.sources.snmp.ber import MALFORMED_REASONS
 from connectors.sources.snmp.communities import CommunityAuth

@@ -103,7 +103,7 @@ def uptime(datagram: bytes, community: bytes, number: int) -> int | None:
     return None if pdu is None else _uptime(pdu, number)
 
 
-def who_are_you(number: int) -> bytes:
+def discovery_request(number: int) -> bytes:
     """Return the first request of SNMPv3 discovery: any engine answers with a report that names it."""
     body = encode_scoped(encode_context(b""), _get(number))
     return sealed(None, Claim(number, REPORTABLE, b"", 0, 0, b""), b"", body)
@@ -120,8 +120,8 @@ def secured_question(keys: Keys, agent: Agent, user: bytes, number: int, salt: b
     return secured_request(keys, agent, user, number, salt, _get(number))
 
 
-def introduced(datagram: bytes, number: int) -> Agent | None:
-    """Return the agent that reports itself in answer to ``who_are_you``; only its name is trusted."""
+def discovered_agent(datagram: bytes, number: int) -> Agent | None:
+    """Return the agent that reports itself in answer to ``discovery_request``; only its name is trusted."""
     head = _head(datagram, number)
     return None if head is None or not head.engine else Agent(head.engine, head.boots, head.time)
 

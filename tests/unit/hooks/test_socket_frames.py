@@ -8,8 +8,10 @@ import orjson
 import pytest
 
 from connectors.sources.ingest.addresses import LONGEST_NAME
+from connectors.sources.ingest.logins import LONGEST_LOGIN
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest_socket.frames import (
+    LONGEST_LINE,
     MOST_ID,
     MOST_ROWS,
     Batch,
@@ -101,3 +103,13 @@ def test_no_repr_shows_a_device() -> None:
     row = TimedSighting(SEEN, 7)
     assert repr(row) == "TimedSighting()"
     assert repr(Batch(1, "cloud:mist", (row,))) == "Batch()"
+
+
+@pytest.mark.parametrize("name", ["\x01" * LONGEST_NAME, "\U0001f4f6" * LONGEST_NAME, "lobby"])
+def test_no_line_is_longer_than_the_ingest_reads(name: str) -> None:
+    seen = SEEN._replace(name=name.encode(), session=bytes(32), user_name=bytes(LONGEST_LOGIN))
+    rows = [TimedSighting(seen, MOST_ID - 1)] * (MOST_ROWS + 1)
+    made = batches("x" * 64, rows, MOST_ID - 100)
+    assert max(len(encode_batch(each)) for each in made) <= LONGEST_LINE
+    assert [row for each in made for row in each.rows] == rows
+    assert decode(encode_batch(made[0])) == made[0]

@@ -13,10 +13,9 @@ import pytest
 from connectors.sources.ingest import followed_logs
 from connectors.sources.ingest.followed_logs import FollowedLine, FollowedListener, Piece
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
-from connectors.sources.ingest.queue import IngestQueue
+from connectors.sources.ingest.queue import QUEUE_FULL, STOPPING, Counters, IngestQueue
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.ingest.source_filter import QUEUE_FULL, STOPPING, Counters
 from stream.errors import DataError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros

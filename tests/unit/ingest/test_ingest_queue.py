@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from connectors.sources.ingest import queue as module
-from connectors.sources.ingest.queue import CHUNK, IngestQueue, PendingAcknowledgements, QueuedSighting, Reply, Requests
+from connectors.sources.ingest.queue import (
+    CHUNK,
+    QUEUE_FULL,
+    IngestQueue,
+    PendingAcknowledgements,
+    QueuedSighting,
+    Reply,
+    Requests,
+)
 from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.ingest.source_filter import QUEUE_FULL
 from tests.support.patience import within_patience
 from tests.support.receivers import Hands
 

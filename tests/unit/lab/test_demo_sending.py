@@ -20,8 +20,7 @@ from connectors.cli.demo import Demo, missing
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.policy import policy_text
 from connectors.sources.ingest import receiver
-from connectors.sources.ingest.queue import ROOM
-from connectors.sources.ingest.source_filter import Counters
+from connectors.sources.ingest.queue import ROOM, Counters
 from connectors.storage.embedded.runner import FileSink
 from stream.errors import DataError
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate

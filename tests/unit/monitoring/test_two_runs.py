@@ -22,7 +22,7 @@ from connectors.monitoring.monitor import Monitor
 from connectors.operations.monitoring.watches import watch_embedded, watch_key, watch_receiver, watch_store
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest
-from connectors.sources.ingest.source_filter import Counters
+from connectors.sources.ingest.queue import Counters
 from connectors.storage.embedded.runner import opened
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine

@@ -29,7 +29,7 @@ from connectors.operations.monitoring.watches import (
 )
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest
-from connectors.sources.ingest.source_filter import Counters
+from connectors.sources.ingest.queue import Counters
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.storage.kafka.connection import SYSTEM
 from connectors.storage.kafka.writers import KafkaWriterFactory

@@ -26,7 +26,7 @@ from connectors.operations.doctor.findings import Finding, State, findings_of
 from connectors.runtime.clock import CLOCK_STEP
 from connectors.sources.ingest.addresses import address_of
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
-from connectors.sources.ingest.source_filter import Counters
+from connectors.sources.ingest.queue import Counters
 from connectors.sources.probes.methods import ProbeAnswer
 from connectors.sources.snmp.sender import Association, encode_associate
 from connectors.sources.snmp.usm.users import Users

@@ -6,12 +6,12 @@ from connectors.sources.probes.methods import ByUser, ProbeAnswer
 from connectors.sources.snmp.ber import RESPONSE, SEQUENCE, TIME_TICKS, encode_integer, encode_oid, tlv
 from connectors.sources.snmp.polling import (
     Agent,
-    introduced,
+    discovered_agent,
+    discovery_request,
     question,
     secured_answer,
     secured_question,
     uptime,
-    who_are_you,
 )
 from connectors.sources.snmp.usm.messages import Claim, encode_context, encode_scoped, scoped, secured
 from connectors.sources.snmp.usm.protocols import Keys, sealed
@@ -67,7 +67,7 @@ def test_every_changed_bit_of_a_genuine_answer_is_noticed_and_none_raises() -> N
         changed = bytearray(datagram)
         changed[bit // 8] ^= 1 << bit % 8
         assert secured_answer(KEYS, AGENT, bytes(changed), NUMBER) is None
-        introduced(bytes(changed), NUMBER)
+        discovered_agent(bytes(changed), NUMBER)
     for cut in range(len(open_)):
         assert uptime(open_[:cut], b"c0mm", NUMBER) is None
         uptime(open_[:cut] + b"\xff" + open_[cut + 1 :], b"c0mm", NUMBER)
@@ -83,11 +83,11 @@ def reported(at: UsmVerifier, datagram: bytes) -> bytes:
 def test_a_discovered_agent_reports_its_engine_and_time() -> None:
     """The receiver's own gate answers such questions, so it is asked."""
     at = gate()
-    report = reported(at, who_are_you(NUMBER))
-    agent = introduced(report, NUMBER)
+    report = reported(at, discovery_request(NUMBER))
+    agent = discovered_agent(report, NUMBER)
     assert agent is not None
     assert agent.engine == at.own.engine
-    assert introduced(report, NUMBER + 1) is None
+    assert discovered_agent(report, NUMBER + 1) is None
     keys = USERS.keys(USER, agent.engine)
     blank = Agent(agent.engine, 0, 0)
     query = secured_question(keys, blank, USER, NUMBER, SALT)
@@ -98,9 +98,9 @@ def test_a_discovered_agent_reports_its_engine_and_time() -> None:
 def test_a_question_over_snmpv3_shows_nothing_but_who_asks() -> None:
     query = secured_question(KEYS, AGENT, USER, NUMBER, SALT)
     assert encode_oid("1.3.6.1.2.1.1.3.0") not in query
-    head = secured(who_are_you(NUMBER))
+    head = secured(discovery_request(NUMBER))
     assert (head.engine, head.user, head.tag_size) == (b"", b"", 0)
-    assert scoped(who_are_you(NUMBER), head.start, head.stop)
+    assert scoped(discovery_request(NUMBER), head.start, head.stop)
 
 
 async def test_while_its_password_is_changed_an_agent_is_asked_by_both_and_first_by_the_one_that_it_took(
@@ -117,7 +117,7 @@ async def test_while_its_password_is_changed_an_agent_is_asked_by_both_and_first
         query.append(keys)
         return 77 if keys == old else None
 
-    monkeypatch.setattr(asking, "_introduction", introduction)
+    monkeypatch.setattr(asking, "_discovered_engine", introduction)
     monkeypatch.setattr(asking, "_question", told)
     assert await asking.probe() == ProbeAnswer(77)
     assert await asking.probe() == ProbeAnswer(77)

@@ -11,7 +11,7 @@ import pytest
 from connectors.records.decoding import read_record
 from connectors.serve.event_streams import event
 from connectors.serve.indexer import own
-from connectors.serve.playback import came_at
+from connectors.serve.playback import arrival_time
 from stream.errors import DataError
 from tests.unit.serve.released_history import MONDAY, TICK, attribute, history, window
 
@@ -95,10 +95,10 @@ def test_a_record_of_another_audience_is_refused_in_a_source() -> None:
 ])  # fmt: skip
 def test_a_record_without_times_is_refused_in_a_playback(spoil: Callable[[dict[str, Any]], Any]) -> None:
     body = orjson.loads(LEVELLED)
-    assert came_at(LEVELLED) == MONDAY
+    assert arrival_time(LEVELLED) == MONDAY
     spoil(body)
     with pytest.raises(DataError, match="times of its window"):
-        came_at(orjson.dumps(body))
+        arrival_time(orjson.dumps(body))
 
 
 def test_names_that_are_markup_are_names() -> None:

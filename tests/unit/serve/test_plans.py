@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.serve.floor_plans import LARGEST_FILE, MOST_SHAPES, Plan, parse_geojson, parse_svg, read_plans
-from connectors.serve.svg import Transform, parse_path, transform_of, written
+from connectors.serve.svg import Transform, parse_path, path_data, transform_of
 from stream.errors import DataError, UsageError
 
 ZONES = ("2011", "2065")
@@ -29,7 +29,7 @@ def plan_of(inside: str, attributes: str = 'viewBox="0 0 100 50"') -> Plan:
 
 
 def path(data: str, transform: Transform = Transform()) -> str:  # noqa: B008
-    return written(parse_path(data), transform)
+    return path_data(parse_path(data), transform)
 
 
 # --- what is drawn ---------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.sources.ingest.queue import MEMORY, PendingAcknowledgements, Reply, Requests
-from connectors.sources.ingest.source_filter import ANY, AllowList, Counters
+from connectors.sources.ingest.queue import MEMORY, Counters, PendingAcknowledgements, Reply, Requests
+from connectors.sources.ingest.source_filter import ANY, AllowList
 from connectors.sources.snmp.communities import CommunityAuth, is_known, read_communities
 from connectors.sources.snmp.listener import TrapListener
 from stream.errors import KeyFileError, UsageError

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.queue import STOPPING
 from connectors.sources.ingest.receiver import LAST, Receiver
-from connectors.sources.ingest.source_filter import STOPPING, AllowList
+from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
