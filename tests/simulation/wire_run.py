@@ -314,8 +314,8 @@ class WireRun(Run):
         former = json.loads(self._keys[0].read_bytes())["ledger"]
         snapshots = (each.value for each in self.cluster.topics[SNAPSHOT][number].history() if each.committed)
         states = [(open_snapshot(value)[0], value) for value in snapshots if value]
-        if not states:  # nobody has sent a message
-            return occupancy.Succession(self._keys[-1], 0, {}, {}, 0)
+        if not states:  # there was nothing to take over; if there are messages, workers end at the first
+            return occupancy.Succession(self._keys[-1], 0, {}, {}, len(self._input()[number]))
         key = states[-1][0].key
         first, _ = next(each for each in states if each[0].key == key)
         former_states = [each for each in states if each[0].key != key]
