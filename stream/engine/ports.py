@@ -160,17 +160,21 @@ class WriterFactory(Protocol):
 
 
 async def loss_of(
-    partition: int, engine: Engine, writer: TransactionalWriter, position: int, bounds: tuple[int, int]
+    partition: int, engine: Engine, writer: TransactionalWriter, position: int, bounds: Bounds
 ) -> LossError | None:
     """Return the loss between a state's position and the log; None if the log continues from that position."""
-    begin, end = bounds
+    begin, end = await bounds()
     if not begin <= position <= end:
         return position_outside_log(partition, position, begin, end)
     last = engine.last_read()
     if last is None or last < begin:  # the message has passed the topic's retention time, as expected
         return None
     message = await writer.message(last)
-    if message is not None and engine.recognises(*message):
+    if message is None:  # it may have passed that time since the bounds were read
+        begin, end = await bounds()
+        if last < begin <= position <= end:
+            return None
+    elif engine.recognises(*message):
         return None
     return LossError(
         f"partition {partition} of the observations: offset {last} holds another message than the one that was "

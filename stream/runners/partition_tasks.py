@@ -345,7 +345,7 @@ class PartitionTask:
 
     async def check_same_log(self, bounds: Bounds) -> None:
         """Raise LossError unless the log is the one that was read; ``bounds`` returns its offsets [begin, end)."""
-        loss = await loss_of(self.partition, self._engine, self._writer, self.fetch_offset, await bounds())
+        loss = await loss_of(self.partition, self._engine, self._writer, self.fetch_offset, bounds)
         if loss is not None:
             raise refusal_of(loss, self._engine.due())
 
@@ -417,13 +417,13 @@ class TaskManager:
         entries, audit_end = await audit_beyond(engine, writer)
         if position is None and not entries:
             await _check_no_earlier_results(partition, writer)
-        begin, end = await bounds()
-        loss = None if position is None else await loss_of(partition, engine, writer, position, (begin, end))
+        loss = None if position is None else await loss_of(partition, engine, writer, position, bounds)
         if loss is not None:
             self.consent_to(refusal_of(loss, engine.due()), f"{loss}; {price_of(engine.due())}")
-            engine.resume_after_loss(begin)
         if position is None or loss is not None:
-            position = begin
+            position, _ = await bounds()
+            if loss is not None:
+                engine.resume_after_loss(position)
         return PartitionTask(
             partition,
             engine,

@@ -43,8 +43,8 @@ class FakeJournal:
         self.gate = asyncio.Event()
         """Commits wait for it."""
         self.gate.set()
-        self.log: dict[int, bytes] = {}
-        """Messages of the input that are others than what was fed."""
+        self.log: dict[int, bytes | None] = {}
+        """Messages of the input that differ from what was fed; None where there is none."""
         self.holes: set[int] = set()
         """Offsets of the input that hold nothing."""
         self.used: str | None = None
@@ -90,7 +90,8 @@ class FakeWriter:
         return len(self.journal.holes & set(range(start, end)))
 
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
-        return b"s", self.journal.log.get(offset, orjson.dumps({"n": offset}))
+        value = self.journal.log.get(offset, orjson.dumps({"n": offset}))
+        return None if value is None else (b"s", value)
 
     async def released(self) -> str | None:
         return self.journal.used
@@ -571,6 +572,26 @@ async def test_a_log_that_was_made_anew_is_a_loss_and_not_gone_on_with() -> None
     assert accepted.fetch_offset == 0
     later = await tenures(journal).open(2, bounds(EVERY, 100))  # past its time in the log: nothing to compare
     assert later.fetch_offset == EVERY
+
+
+@pytest.mark.parametrize(("begins", "is_loss"), [((0, EVERY), False), ((0, EVERY + 1), True), ((0, 0), True)])
+async def test_a_message_that_passes_its_time_while_a_log_is_compared_is_no_loss(
+    begins: tuple[int, int], is_loss: bool
+) -> None:
+    """The log begins first at one offset, and then at another: behind the message, behind the position, or neither."""
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(2, bounds(0, 100)), EVERY)
+    journal.log[EVERY - 1] = None
+    read = iter(begins)
+
+    async def report() -> tuple[int, int]:
+        return next(read), 100
+
+    if is_loss:
+        with pytest.raises(LossError, match="another message"):
+            await tenures(journal).open(2, report)
+    else:
+        assert (await tenures(journal).open(2, report)).fetch_offset == EVERY
 
 
 async def test_books_are_not_begun_anew_where_results_were_published() -> None:
