@@ -347,7 +347,7 @@ class _Reference:
                 yield from ((output.topic, output.value) for output in outputs)
             elif len(entries) < due:  # charged, and never released
                 yield from ((AUDIT, value) for value in made)
-            else:
+            elif offset >= succession.read:
                 break
             entries += made
             if len(entries) <= known and (made or offset < succession.read):

@@ -101,6 +101,8 @@ class WireRun(Run):
         """How many faults have cut a link."""
         self._keys = [self.key]
         """The keys of the cluster; each but the last one was retired."""
+        self._of_former_key: list[Process] = []
+        """Workers that were paused while their key was retired; they must end."""
         self._admin = recovery.Operator(self.cluster.bootstrap, self._mirror, folder, self._keys)
         self._resting = False
         """Whether everything rests while an operator works."""
@@ -183,7 +185,7 @@ class WireRun(Run):
             self._change_version_of(process)
         if self._lost and ACCEPT in end:
             self._admin.accept_loss, self._admin.gaps = True, True
-        elif end and not self._may_end(process.name, end):
+        elif end and process not in self._of_former_key and not self._may_end(process.name, end):
             self.faults.append(f"stopped: {process.name}: {end}")
         if process.name != "ingest" or not self._feed.done:
             super()._ended(process)
@@ -597,6 +599,7 @@ class WireRun(Run):
             self.world.after(1.0, lambda: self._start(OPERATOR))
         else:
             self._resting = False
+            self._of_former_key = [each for name in WORKERS if (each := self.processes[name]).alive]
             self._distribute_key()
             for name in ("ingest", *WORKERS, FORMER):
                 if name not in self.processes or not self.processes[name].alive:
