@@ -41,6 +41,7 @@ from tests.simulation.schedules import (
 from tests.support.later_mechanism_version import LATER
 
 FORMER = "former"
+EMPTIED = "control topic: must keep its records"
 """A worker with a copy of a key that was retired."""
 STOPPED = " stopped: "
 WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
@@ -215,6 +216,7 @@ class WireRun(Run):
             or TOO_EARLY in end
             or (other and "UsageError" in end)
             or (bool(self._lost) and name == "ingest")
+            or (CONTROL in self._lost and EMPTIED in end)
             or (apart and name == "ingest" and APART in end)
             or (RIVAL in self.processes and name == "ingest" and TAKEN in end)
             or (any(words in end for words in FULL) and any(event.kind == "fill disk" for event in self.events))

@@ -205,8 +205,19 @@ GROUP = "tacet-engine"
 async def join(
     bootstrap: str, policy: Policy, key: str, mechanisms: str, *, accept_policy: bool, again: int | None = None
 ) -> ClusterState:
-    """Let a worker join this cluster; UsageError if its key, policy, version or topics are not the cluster's."""
+    """Let a worker join this cluster.
+
+    Raises:
+        UsageError: its key, policy, version or topics are not the cluster's.
+        TacetError: the records of the control topic were deleted meanwhile.
+    """
     control = await checked(bootstrap)
+
+    def admitted(present: ClusterState) -> Records:
+        if present.id != control.id:
+            raise TacetError("control topic: must keep its records, but they were deleted while this worker started")
+        return admit(present, policy, key, mechanisms, accept=accept_policy, again=again)
+
     partitions = range(control.partitions or 0)
     if control.key is None:
         for partition in partitions:
@@ -215,9 +226,7 @@ async def join(
     try:
         if changes:
             await _prepare_change(bootstrap, control, policy, key, mechanisms)
-        return await decide(
-            bootstrap, lambda control: admit(control, policy, key, mechanisms, accept=accept_policy, again=again)
-        )
+        return await decide(bootstrap, admitted)
     except UsageError:
         if changes:
             await decide(bootstrap, lambda control: withdraw(control, mechanisms))

@@ -54,9 +54,12 @@ class Watchdog:
         if overdue:
             raise StalledError(f"{_were(overdue)} assigned and {_have(overdue)} not opened within {self._limit:g} s")
 
-    def late(self) -> StalledError | None:
-        """Return the error for a worker that is stopped now; None if no opening takes long."""
-        late = self._longer_than(self._notice)
+    def late(self, unopened: Collection[int]) -> StalledError | None:
+        """Return the error for a worker that is stopped now; None if no opening takes long.
+
+        ``unopened`` are the partitions that are assigned and not open now: one may have opened since the last check.
+        """
+        late = [number for number in self._longer_than(self._notice) if number in unopened]
         if not late:
             return None
         longest = max(self._waited[number] for number in late)

@@ -166,10 +166,11 @@ async def run_until_stopped(config: WorkerConfig, engine_factory: Callable[[int]
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failure = _failure(working)
     stopping.cancel()
+    late = watchdog.late(app.consumer.unopened() if app.rebalancing_count else ())
     saved = failure is None and await _completes_within(
         CHECKPOINT_TIMEOUT, task_manager.checkpoint(last=True), "checkpoint"
     )
-    failure = failure or watchdog.late()
+    failure = failure or late
     task_manager.end()
     working.cancel()
     left = await _completes_within(LEAVE_TIMEOUT, _shut_down(app), "leaving the group")

@@ -66,15 +66,17 @@ def test_time_in_which_the_process_did_not_run_does_not_count(watchdog: Watchdog
 
 
 def test_a_worker_told_to_stop_says_what_has_not_opened_for_long(watchdog: Watchdog, clock: Clock) -> None:
-    assert watchdog.late() is None
+    assert watchdog.late([]) is None
     look(watchdog, clock, [0, 1], NOTICE)
-    assert watchdog.late() is None, "an ordinary opening is no fault"
+    assert watchdog.late([0, 1]) is None, "an ordinary opening is no fault"
     look(watchdog, clock, [0, 1], 36.0)
-    late = watchdog.late()
+    late = watchdog.late([0, 1])
     assert isinstance(late, StalledError)
     assert str(late) == "stopped while partitions 0, 1 were assigned and had not opened for 42 s"
+    assert watchdog.late([]) is None, "they have opened since the last check"
+    assert str(watchdog.late([1])) == "stopped while partition 1 was assigned and had not opened for 42 s"
     look(watchdog, clock, [], 0.25)
-    assert watchdog.late() is None
+    assert watchdog.late([0, 1]) is None
 
 
 def test_it_is_logged_once_when_an_opening_takes_long(
