@@ -614,8 +614,13 @@ class WireRun(Run):
     def _change_policy(self, target: str) -> End:
         """Start a worker with another policy; who works under the one before ends with 2, and is started so too."""
         self._changed, self._restarted = True, {0, 1, 2}
-        self.processes[target].signal(signal.SIGTERM)
+        self._replace(self.processes[target])
         return nothing
+
+    def _replace(self, process: Process) -> None:
+        """Tell a worker to stop, and start it again; one that has only just started is killed by the signal."""
+        process.signal(signal.SIGTERM)
+        self.world.after(1.0, lambda: self._restart(process))
 
     def _change_version(self, target: str) -> End:
         """Upgrade a worker; the others follow as soon as they are refused."""
@@ -628,7 +633,7 @@ class WireRun(Run):
     def _upgrade(self, name: str) -> None:
         self._upgraded.add(name)
         self._told.append(self.processes[name])
-        self.processes[name].signal(signal.SIGTERM)
+        self._replace(self.processes[name])
 
     def _change_version_of(self, process: Process) -> None:
         """Start a worker that was refused under the other mechanism version; under the former one only for a while."""
