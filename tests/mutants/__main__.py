@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="say which would be tried, and try none")
     parser.add_argument("--untouched", action="store_true", help="list the modules that decide, and have no entry")
     parser.add_argument("--jobs", type=int, default=1, help="how many at the same time")
+    parser.add_argument("--passed", action="store_true", help="do not run the tests without mutants first: they passed")
     options = parser.parse_args()
     if options.untouched:
         return _list_untouched()
@@ -52,7 +53,7 @@ def main() -> int:
         return 0
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tacet-mutants-") as folder:
-        results = run(mutants, ROOT, Path(folder), options.jobs, _tell)
+        results = run(mutants, ROOT, Path(folder), options.jobs, _tell, passed=options.passed)
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in (KILLED, SURVIVED, BROKEN)}
     reported = ", ".join(f"{number} {outcome}" for outcome, number in count.items())
     print(f"mutants: {len(results)} tried, {reported}, in {time.monotonic() - started:.0f} s")

@@ -102,8 +102,19 @@ def try_mutant(mutant: Mutant, copy: Path) -> Result:
     return Result(mutant, outcome, time.monotonic() - begun, said)
 
 
-def run(mutants: Sequence[Mutant], tree: Path, folder: Path, jobs: int, tell: Callable[[Result], None]) -> list[Result]:
-    """Try every mutant; one whose tests fail without it is broken, for then they show nothing."""
+def run(
+    mutants: Sequence[Mutant],
+    tree: Path,
+    folder: Path,
+    jobs: int,
+    tell: Callable[[Result], None],
+    *,
+    passed: bool = False,
+) -> list[Result]:
+    """Try every mutant; one whose tests fail without it is broken, for then they show nothing.
+
+    With ``passed`` the tests are known to pass without mutants, and are not run for that.
+    """
     with copies(tree, folder, jobs) as free, ThreadPoolExecutor(jobs) as pool:
 
         def baseline(test: str) -> tuple[str, str | None]:
@@ -111,10 +122,11 @@ def run(mutants: Sequence[Mutant], tree: Path, folder: Path, jobs: int, tell: Ca
                 code, said = run_tests(copy, [test], TIMEOUT)
             return test, None if code == 0 else f"fails without it: {said}"
 
-        failing = dict(pool.map(baseline, sorted({test for mutant in mutants for test in mutant.tests})))
+        tests = set() if passed else {test for mutant in mutants for test in mutant.tests}
+        failing = dict(pool.map(baseline, sorted(tests)))
 
         def one(mutant: Mutant) -> Result:
-            why = next((said for test in mutant.tests if (said := failing[test]) is not None), None)
+            why = next((said for test in mutant.tests if (said := failing.get(test)) is not None), None)
             if why is None:
                 with _taken(free) as copy:
                     result = try_mutant(mutant, copy)

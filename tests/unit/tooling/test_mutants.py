@@ -115,8 +115,8 @@ def test_a_field_too_many_or_too_few_is_named(tmp_path: Path) -> None:
 # --- the runner ---------------------------------------------------------------------------------------------
 
 
-def outcomes(tree: Path, folder: Path, *mutants: Mutant, jobs: int = 1) -> list[str]:
-    return [result.outcome for result in run(mutants, tree, folder, jobs, lambda _: None)]
+def outcomes(tree: Path, folder: Path, *mutants: Mutant, jobs: int = 1, passed: bool = False) -> list[str]:
+    return [result.outcome for result in run(mutants, tree, folder, jobs, lambda _: None, passed=passed)]
 
 
 def test_killed_is_what_fails_a_test_and_survived_what_fails_none(tree: Path, tmp_path: Path) -> None:
@@ -138,6 +138,14 @@ def test_code_that_cannot_be_imported_is_a_broken_entry_and_no_kill(tree: Path, 
 def test_tests_that_fail_without_a_mutant_kill_nothing(tree: Path, tmp_path: Path) -> None:
     (tree / "stream/budget.py").write_text(CODE.replace("LIMIT - spent", "LIMIT  - spent - 1"))
     assert outcomes(tree, tmp_path / "copies", entry()) == [BROKEN]
+
+
+def test_tests_that_are_known_to_pass_are_not_run_without_a_mutant(tree: Path, tmp_path: Path) -> None:
+    once = tmp_path / "ran"
+    counted = TESTS.replace("def test", f"open({str(once)!r}, 'x').close()\n\n\ndef test", 1)
+    (tree / "tests/test_budget.py").write_text(counted)  # fails when it is run for the second time
+    unseen = entry(old="spent > LIMIT", new="spent < LIMIT", function="Budget.over")
+    assert outcomes(tree, tmp_path / "copies", unseen, passed=True) == [SURVIVED]
 
 
 def test_a_sample_is_spread_over_the_whole_catalogue() -> None:
