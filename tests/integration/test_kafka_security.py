@@ -300,9 +300,9 @@ READ = ("subscribe", "--audience", "dean", *OF_DEANERY[3:])
 
 def test_who_is_let_in_and_what_is_said_to_others(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
     """A certificate where certificates are asked for; no wrong password, no other authority, no plain text."""
-    by_certificate = {"TACET_KAFKA": secured_kafka.by_certificate}
-    secured_kafka.tacet(SAMPLE, *READ, certificate=True, **by_certificate)
-    other = secured_kafka.tacet(SAMPLE, *OF_DEANERY, code=2, certificate=True, **by_certificate)
+    there = secured_kafka.by_certificate
+    secured_kafka.tacet(SAMPLE, *READ, certificate=True, TACET_KAFKA=there)
+    other = secured_kafka.tacet(SAMPLE, *OF_DEANERY, code=2, certificate=True, TACET_KAFKA=there)
     assert "audience deanery: must have a private topic" in other.stderr
 
     wrong = tmp_path / "wrong"
