@@ -44,5 +44,5 @@ async def test_a_topic_is_absent_only_if_a_broker_says_so(answered: bool, error:
 
     cluster = SimpleNamespace(partitions_for_topic=lambda _: None, unauthorized_topics=set())
     client = SimpleNamespace(add_topic=lambda _: None, force_metadata_update=update, cluster=cluster)
-    with pytest.raises(error, match="topic tacet.audit.v1"):
+    with pytest.raises(error, match=r"topic tacet\.audit\.v1"):
         await partitions_of(SimpleNamespace(_client=client), "tacet.audit.v1")
