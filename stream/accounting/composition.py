@@ -263,7 +263,7 @@ def running_price(
             worst = _EXACTLY.fma(noise.epsilon, group * times, worst)
         else:
             noisy.append((noise, rounded_up(times)))
-    composed = float(worst) + (_composed_bound(frozenset(noisy), delta, group) if noisy else 0.0)
+    composed = float(worst) + (_composed_bound(frozenset(noisy), delta.as_integer_ratio(), group) if noisy else 0.0)
     return min(_up(composed), _up(float(most)))
 
 
@@ -274,7 +274,9 @@ def rounded_up(times: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _composed_bound(noisy: frozenset[tuple[Laplace | Gaussian, int]], delta: Fraction, group: int) -> float:
+def _composed_bound(noisy: frozenset[tuple[Laplace | Gaussian, int]], ratio: tuple[int, int], group: int) -> float:
+    """Return the bound for runs of noise; ``ratio`` is delta in two integers, whose hash takes no time."""
+    delta = Fraction(*ratio)
     runs = sorted(noisy, key=str)
     exact = float(delta) * (1 - ROUNDING)
     try:

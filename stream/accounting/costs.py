@@ -101,10 +101,14 @@ class Cost(NamedTuple):
         """Return the sum of both."""
         if not (other.pure or other.tally):
             return self
+        if not (self.pure or self.tally):
+            return other
         return Cost(self.pure + other.pure, all_of([self.tally, other.tally]))
 
     def times(self, number: int) -> Cost:
         """Return the cost multiplied by a number."""
+        if number == 1 or not (self.pure or self.tally):
+            return self
         return Cost(number * self.pure, times(number, self.tally))
 
     def twice(self) -> Cost:
@@ -114,7 +118,9 @@ class Cost(NamedTuple):
 
 def compose_costs(costs: Iterable[Cost]) -> Cost:
     """Return the sum of costs."""
-    listed = list(costs)
+    listed = [cost for cost in costs if cost.pure or cost.tally]
+    if not listed:
+        return Cost()
     if len(listed) == 1:
         return listed[0]
     return Cost(sum((cost.pure for cost in listed), Fraction(0)), all_of(cost.tally for cost in listed))

@@ -98,14 +98,14 @@ def largest_run(audit: Iterable[dict[str, Any]], w: int = 12) -> Fraction:
 
 def test_a_day_three_days_back_pays_once_for_what_was_live_and_what_comes_late(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts('daily_budget = { facilities = "20" }')), new_key(tmp_path)
-    run(day, tmp_path / "s", key, first=NOON)
+    run(day, tmp_path / "s", key, first=NOON, last=SOON)
     backfill(day, tmp_path / "s", key)
     assert set(by_day(entries(tmp_path / "s")).values()) == {20}
 
 
 def test_what_a_day_has_left_pays_for_its_late_windows(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts('daily_budget = { facilities = "150" }')), new_key(tmp_path)
-    run(day, tmp_path / "s", key, first=NOON)
+    run(day, tmp_path / "s", key, first=NOON, last=SOON)
     assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 145
     backfill(day, tmp_path / "s", key)
     assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 150
@@ -198,9 +198,10 @@ def test_the_largest_window_that_temporal_knowledge_works_on_may_be_a_second_rel
     policy = load_policy(text + COUNTS.format(mechanism="laplace", epsilon='facilities = "0.1"', more=""))
     double = load_policy(text + COUNTS.format(mechanism="laplace", epsilon='facilities = "0.2"', more=""))
     key = new_key(tmp_path)
-    run((recording, policy), tmp_path / "s", key, first=None, last=SOON)
-    run((recording, double), tmp_path / "double", key, first=None, last=SOON)
-    run((recording, policy), tmp_path / "once", key, first=None, last=SOON)
+    soon = FIRST + 60 * TICK
+    run((recording, policy), tmp_path / "s", key, first=None, last=soon)
+    run((recording, double), tmp_path / "double", key, first=None, last=soon)
+    run((recording, policy), tmp_path / "once", key, first=None, last=soon)
     backfill((recording, policy), tmp_path / "s", key, attempt=2, names=["occ"], last=FIRST + 20 * TICK)
     found, expected, once = (
         leakage(tmp_path / name)[-1]["audiences"]["facilities"] for name in ("s", "double", "once")
@@ -261,7 +262,7 @@ def test_what_is_released_late_is_revised_once_too_as_far_as_more_comes(
     recording: Any, tmp_path: Path, span: str
 ) -> None:
     day, key = (recording, counts(f'revise = "{span}"', mechanism="filter")), new_key(tmp_path)
-    run(day, tmp_path / "s", key, first=NOON)
+    run(day, tmp_path / "s", key, first=NOON, last=SOON)
     made = backfill(day, tmp_path / "s", key, last=NOON - TICK)
     records = [orjson.loads(each.value) for each in made.emitted if ".private." in each.topic]
     late = [record["release_id"] for record in records if record["release"] == "occ"]

@@ -72,6 +72,7 @@ def test_runs_differ_by_their_noise_alone() -> None:
     assert first.truth == second.truth
 
 
+@pytest.mark.long
 def test_the_same_options_give_the_same_numbers(evaluated: tuple[Path, Done]) -> None:
     """In another process: the questions of one epsilon, asked again."""
     again = [each.row() for each in results(Extent(2, EPSILONS[:1], ("laplace",)))]

@@ -24,7 +24,6 @@ from stream.schemas import LEAKAGE
 from tests.support.day_policies import day_release, day_site, shared
 from tests.support.small_building import SITE, audit_of, bodies, building, laboratory, messages, people, run
 
-DAYS = 30
 K = 8
 """Four hours of ticks of half an hour."""
 OBSERVED = 1
@@ -53,10 +52,22 @@ epsilon = {{ facilities = "0.01" }}
 POLICY: Policy = building(releases=RELEASES, tick="30min", site=day_site("4h"))
 
 
-@pytest.fixture(scope="module")
-def month() -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, dict[str, float]]]:
-    """Return ledger entries, account records, and the scale of each level's noise by audience, as records name it."""
-    seen = people(hours=24 * DAYS - 9, devices=2, every=25 * MINUTE)
+class Month(NamedTuple):
+    """What came of some days."""
+
+    days: int
+    entries: list[dict[str, Any]]
+    """Of the ledger."""
+    records: list[dict[str, Any]]
+    """Of the account."""
+    scales: dict[str, dict[str, float]]
+    """Audience -> scale of each level's noise, as records name it."""
+
+
+@pytest.fixture(scope="module", params=[8, pytest.param(30, marks=pytest.mark.long)], ids=["week", "month"])
+def month(request: pytest.FixtureRequest) -> Month:
+    """Return a week and a day, which cost a quarter of the time; each night a month."""
+    seen = people(hours=24 * request.param - 9, devices=2, every=25 * MINUTE)
     outputs = run(Pipeline(POLICY, SITE, laboratory()), messages(seen, POLICY))
     scales = {
         body["audience"]: {
@@ -65,7 +76,7 @@ def month() -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, dict[
         for body in bodies(outputs, "private")
         if body["release"] == "day" and body["released"]
     }  # fmt: skip
-    return audit_of(outputs), bodies(outputs, LEAKAGE), scales
+    return Month(request.param, audit_of(outputs), bodies(outputs, LEAKAGE), scales)
 
 
 class Price(NamedTuple):
@@ -148,17 +159,17 @@ def privacy_day(end: str) -> str:
 # ---- comparison ----------------------------------------------------------------------------------------
 
 
-def test_the_month_has_days_that_were_paid_and_windows_that_were_denied(month: Any) -> None:
-    entries, _, _ = month
+def test_the_month_has_days_that_were_paid_and_windows_that_were_denied(month: Month) -> None:
+    days_in_all, entries, _, _ = month
     days = [e for e in entries if e["release"] == "day" and e["audience"] == "public"]
-    assert DAYS <= sum(e["nano"] > 0 for e in days) <= DAYS + 1
+    assert days_in_all <= sum(e["nano"] > 0 for e in days) <= days_in_all + 1
     assert {e["nano"] for e in days} == {0, 10**9}
     assert {e["outcome"] for e in entries if e["release"] == "window"} == {"released", "budget"}
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_the_scales_of_a_day_cost_its_price(month: Any, reader: str) -> None:
-    _, _, scales = month
+def test_the_scales_of_a_day_cost_its_price(month: Month, reader: str) -> None:
+    scales = month.scales
     levels = min((scales[audience] for audience in READERS[reader]), key=lambda each: each["building"])
     epsilon = 1 if reader == "public" else 2
     assert composed(levels.values(), K, {}, 1, sure=False) <= epsilon
@@ -166,9 +177,9 @@ def test_the_scales_of_a_day_cost_its_price(month: Any, reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_the_account_is_what_the_log_adds_up_to(month: Any, reader: str) -> None:
+def test_the_account_is_what_the_log_adds_up_to(month: Month, reader: str) -> None:
     """In the middle of a day, at the end of the month, and exactly where that is asked for."""
-    entries, records, scales = month
+    _, entries, records, scales = month
     for record in (records[100], records[-1]):
         until = [e for e in entries if e["window_end"] <= record["window_end"]]
         output = (record["coalition"] if reader == "all" else record["audiences"][reader])["tight"]
@@ -177,8 +188,8 @@ def test_the_account_is_what_the_log_adds_up_to(month: Any, reader: str) -> None
             assert output[unit]["delta"] == DELTA
 
 
-def test_the_account_made_exactly_is_no_more_than_half_a_percent_above(month: Any) -> None:
-    entries, _, scales = month
+def test_the_account_made_exactly_is_no_more_than_half_a_percent_above(month: Month) -> None:
+    _, entries, _, scales = month
     _, made = rebuild_account([POLICY], SITE, entries, {}, exact=True)
     last = orjson.loads(made[-1].value)
     for reader in READERS:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -21,9 +22,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
+from connectors.cli.main import tacet
 from tests.integration.kafka_brokers import Broker, await_port, clear_topics, free_port, kafka_jars
 from tests.integration.secured_kafka import JAVA_TOOLS, java_tool
 from tests.integration.storm import answers_sigterm
@@ -105,9 +108,49 @@ EMPTY = [block for block in blocks("sh") if block.document != GUIDE and not bloc
 BESIDE = sorted({block.document for block in blocks("sh") if block.scenario == AFTER_GUIDE})
 
 
-@pytest.mark.parametrize("block", EMPTY, ids=lambda block: block.document)
+LABORATORY = {"docs/attackers.md", "docs/tuning.md"}
+"""Documents whose commands take longest: they are run each night. That their options exist is tried in every run."""
+
+
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, marks=[pytest.mark.long] if block.document in LABORATORY else []) for block in EMPTY],
+    ids=lambda block: block.document,
+)
 def test_shell_commands_run_as_they_stand(block: Block, tmp_path: Path) -> None:
     run(block.text, tmp_path)
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each line that starts with ``tacet``, without that."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("tacet "):
+            yield shlex.split(line)[1:]
+
+
+def parsed(words: list[str]) -> None:
+    """Parse the words of a command; UsageError for a verb, an option or a number of arguments that does not exist."""
+    command: click.Command = tacet
+    rest = list(words)
+    context = click.Context(command, info_name="tacet")
+    while isinstance(command, click.Group):
+        _, rest, _ = command.make_parser(context).parse_args(rest)
+        if not rest:
+            return
+        name, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    command.make_parser(context).parse_args(rest)
+
+
+@pytest.mark.parametrize("block", [block for block in EMPTY if block.document in LABORATORY], ids=lambda b: b.document)
+def test_commands_of_the_laboratory_have_the_options_that_are_given(block: Block) -> None:
+    given = list(commands(block.text))
+    assert given
+    for words in given:
+        parsed(words)
+    with pytest.raises(click.NoSuchOption):
+        parsed([*given[-1], "--no-such-option"])
 
 
 @pytest.mark.parametrize("document", BESIDE)

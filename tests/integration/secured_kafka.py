@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest
 
@@ -22,9 +23,8 @@ from connectors.storage.kafka.acls import BROKER_SETTINGS, Foreign, User, docume
 from connectors.storage.kafka.connection import Access
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
-from tests.acceptance.command_line import command
+from tests.acceptance.command_line import here
 from tests.integration.kafka_brokers import JavaBroker, NoKafkaError, find_secured, free_port, kafka_jars
-from tests.support.patience import PATIENCE
 
 ADMIN, BROKER = "admin", "broker"
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
@@ -226,15 +226,17 @@ class SecuredKafka:
         """Where certificates are asked for."""
         return f"127.0.0.1:{self.secured.mtls[int(self.bootstrap.rpartition(':')[2])]}"
 
-    def tacet(self, name: str, *words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run one command as a user to its end; the exit code must be the one expected."""
-        given = {"TACET_KAFKA": self.bootstrap} | more
-        done = subprocess.run(
-            command(words), env=self.secured.environment(name, **given), capture_output=True, text=True,
-            timeout=PATIENCE, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
+    def tacet(
+        self, name: str, *words: str, code: int = 0, certificate: bool = False, **more: str
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+        """Run one command as a user to its end, in this process; the exit code must be the one expected."""
+        given = {"TACET_KAFKA": self.bootstrap} | self.secured.variables(name, certificate=certificate) | more
+        with pytest.MonkeyPatch.context() as patch:
+            for variable in [each for each in os.environ if each.startswith("TACET_KAFKA")]:
+                patch.delenv(variable)
+            for variable, value in given.items():
+                patch.setenv(variable, value)
+            return here(*words, code=code)
 
 
 @contextmanager

@@ -35,20 +35,8 @@ from connectors.storage.kafka.client import partitions_of, reader_of
 from connectors.storage.kafka.topics import BESIDES, existing_topics, topic_names
 from stream.errors import TacetError, UsageError
 from stream.release.validation import load_policy
-from stream.schemas import (
-    AUDIT,
-    CONTROL,
-    HEADS,
-    LEAKAGE,
-    METADATA,
-    OBSERVATIONS,
-    OCCUPANCY,
-    PRESENCE,
-    QUARANTINE,
-    SNAPSHOT,
-    private_topic,
-)
-from tests.acceptance.command_line import command, run
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, private_topic
+from tests.acceptance.command_line import command, here, run
 from tests.integration.kafka_brokers import free_port
 from tests.integration.secured_kafka import (
     ADMIN,
@@ -64,31 +52,14 @@ from tests.integration.secured_kafka import (
 )
 from tests.support.patience import PATIENCE, waiting_for
 from tests.support.receivers import Log
+from tests.unit.kafka.test_acls import READS, WRITES
 
 pytestmark = [pytest.mark.kafka]
 
-DEAN, DEANERY = (private_topic(name, "occupancy") for name in ("dean", "deanery"))
 TOPICS = (*topic_names(load_policy(POLICY)), *BESIDES)
-READS = {
-    "tacet-ingest": {CONTROL},
-    "tacet-engine": {OBSERVATIONS, SNAPSHOT, AUDIT, CONTROL, METADATA, DEAN, DEANERY},
-    "tacet-audience-dean": {DEAN, METADATA},
-    "tacet-audience-deanery": {DEANERY, METADATA},
-    "tacet-serve": {DEAN, DEANERY, METADATA, LEAKAGE, QUARANTINE, CONTROL},
-    "tacet-account": {LEAKAGE, AUDIT, CONTROL, DEAN, DEANERY, METADATA},
-    "tacet-auditor": {AUDIT, HEADS, CONTROL, DEAN, DEANERY, METADATA},
-    "tacet-signer": {AUDIT, HEADS, CONTROL},
-    "tacet-operator": {QUARANTINE, CONTROL, METADATA},
-    "tacet-run": set[str](),
-}
-WRITES = {
-    "tacet-ingest": {OBSERVATIONS, CONTROL},
-    "tacet-engine": {
-        SNAPSHOT, AUDIT, CONTROL, METADATA, PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE, DEAN, DEANERY,
-    },
-    "tacet-signer": {HEADS},
-    "tacet-operator": {CONTROL},
-}  # fmt: skip
+SAMPLE = "tacet-audience-dean"
+"""The user with which an ordinary run tries the rules; all others are tried each night."""
+OTHERS = [*sorted(READS.keys() - {SAMPLE}), "tacet-run"]
 REFUSED = ("Topic authorization failed", "Group authorization failed")
 
 
@@ -123,36 +94,41 @@ def may_write(kafka: SecuredKafka, name: str, topic: str) -> bool:
 # --- topics -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", READS)
-def test_a_user_reads_what_its_role_reads_and_nothing_else(secured_kafka: SecuredKafka, name: str) -> None:
-    assert {topic for topic in TOPICS if may_read(secured_kafka, name, topic)} == READS[name]
+def assert_topics_are_closed(kafka: SecuredKafka, name: str) -> None:
+    """Assert that a user reads what its role reads, and writes nothing that its role does not.
 
-
-@pytest.mark.parametrize("name", READS)
-def test_a_user_writes_nothing_that_its_role_does_not(secured_kafka: SecuredKafka, name: str) -> None:
-    """What it may write is shown by the programs at work: a message of nobody's would be in their way."""
+    What it may write is shown by the programs at work: a message of nobody's would be in their way.
+    """
+    assert {topic for topic in TOPICS if may_read(kafka, name, topic)} == READS.get(name, set())
     closed = [topic for topic in TOPICS if topic not in WRITES.get(name, set())]
-    assert not [topic for topic in closed if may_write(secured_kafka, name, topic)]
+    assert not [topic for topic in closed if may_write(kafka, name, topic)]
 
 
-def test_a_topic_of_no_rule_is_closed_to_all(secured_kafka: SecuredKafka) -> None:
-    """Where no rule is found nobody is let in, but for who administers the cluster."""
-    assert may_read(secured_kafka, ADMIN, OBSERVATIONS)
-    assert not may_read(secured_kafka, "tacet-engine", "another.topic")
-
-
-async def test_an_operator_may_ask_how_topics_are_set_and_an_audience_may_not(
+def test_the_cluster_has_the_rules_that_are_printed_and_the_broker_follows_them(
     secured_kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable, value in secured_kafka.secured.variables("tacet-operator").items():
-        monkeypatch.setenv(variable, value)
-    held = await existing_topics(secured_kafka.bootstrap, TOPICS)
-    assert set(held) == set(TOPICS)
-    assert held[OBSERVATIONS].config["message.timestamp.type"] == "LogAppendTime"
-    for variable, value in secured_kafka.secured.variables("tacet-audience-dean").items():
-        monkeypatch.setenv(variable, value)
+    """``tests/unit/kafka/test_acls.py`` says of every user what these rules let it do."""
+    held = asyncio.run(rules_of(secured_kafka.bootstrap, secured_kafka.secured))
+    assert {rule for rule in held if "provost" not in rule[3]} == asked(all_users(load_policy(POLICY)))
+    assert_topics_are_closed(secured_kafka, SAMPLE)
+    assert may_read(secured_kafka, ADMIN, OBSERVATIONS), "who administers the cluster reads everything"
+    assert not may_read(secured_kafka, "tacet-engine", "another.topic"), "a topic of no rule is closed to all"
+    assert {group for group in GROUPS if may_join(secured_kafka, group)} == OWN_GROUPS
+    be(secured_kafka, "tacet-operator", monkeypatch)
+    topics = asyncio.run(existing_topics(secured_kafka.bootstrap, TOPICS))
+    assert set(topics) == set(TOPICS)
+    assert topics[OBSERVATIONS].config["message.timestamp.type"] == "LogAppendTime"
+    be(secured_kafka, SAMPLE, monkeypatch)
     with pytest.raises(UsageError, match="must be allowed to read its settings"):
-        await existing_topics(secured_kafka.bootstrap, TOPICS)
+        asyncio.run(existing_topics(secured_kafka.bootstrap, TOPICS))
+    for name, transaction in (("tacet-ingest", "tacet-engine-0"), (SAMPLE, "tacet-control")):
+        asyncio.run(assert_it_fences_nobody(secured_kafka, name, transaction))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_user_reaches_what_its_role_does_and_nothing_else(secured_kafka: SecuredKafka, name: str) -> None:
+    assert_topics_are_closed(secured_kafka, name)
 
 
 # --- topics of other programs ---------------------------------------------------------------------------------------
@@ -183,6 +159,7 @@ def be(kafka: SecuredKafka, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(variable, value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tacet-ingest", "tacet-run"])
 async def test_who_reads_telegrafs_topic_may_read_it_and_keep_its_place_under_its_own_group(
     foreign_kafka: SecuredKafka, name: str, monkeypatch: pytest.MonkeyPatch
@@ -203,6 +180,7 @@ async def test_who_reads_telegrafs_topic_may_read_it_and_keep_its_place_under_it
         await log.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "group"), [("tacet-engine", "tacet-engine"), ("tacet-ingest", "tacet-engine")])
 async def test_nobody_else_reads_it_and_under_no_other_group(
     foreign_kafka: SecuredKafka, name: str, group: str, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +192,7 @@ async def test_nobody_else_reads_it_and_under_no_other_group(
     await log.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["tacet-ingest", "tacet-run"])
 async def test_who_reads_counters_topic_may_read_it(
     foreign_kafka: SecuredKafka, name: str, monkeypatch: pytest.MonkeyPatch
@@ -240,137 +219,62 @@ async def test_who_reads_counters_topic_may_read_it(
 
 # --- groups and transactions --------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    ("group", "joined"),
-    [
-        ("tacet.private.dean", True),
-        ("tacet.private.dean.lobby-screen", True),
-        ("tacet.private.deanery", False),
-        ("tacet-engine", False),
-        ("another", False),
-    ],
-)
-def test_an_audience_joins_groups_of_its_own_and_not_the_engines(
-    secured_kafka: SecuredKafka, group: str, joined: bool
-) -> None:
-    refused = kcat(
-        secured_kafka, "tacet-audience-dean", "-G", group, "-e", "-q", "-X", "auto.offset.reset=earliest", DEAN
-    )
-    assert refused == (None if joined else "Group authorization failed")
+OWN_GROUPS = {"tacet.private.dean", "tacet.private.dean.lobby-screen"}
+GROUPS = (*OWN_GROUPS, "tacet.private.deanery", "tacet-engine", "another")
 
 
-@pytest.mark.parametrize(
-    ("name", "transaction"),
-    [
-        ("tacet-ingest", "tacet-engine-0"),
-        ("tacet-operator", "tacet-engine-0"),
-        ("tacet-audience-dean", "tacet-control"),
-        ("tacet-account", "tacet-control"),
-    ],
-)
-async def test_who_is_not_the_engine_cannot_fence_a_writer(
-    secured_kafka: SecuredKafka, name: str, transaction: str
-) -> None:
-    options = secured_kafka.secured.arguments(name)
-    producer = AIOKafkaProducer(bootstrap_servers=secured_kafka.bootstrap, transactional_id=transaction, **options)
+def may_join(kafka: SecuredKafka, group: str) -> bool:
+    """Whether the audience's user may join a group."""
+    words = ("-G", group, "-e", "-q", "-X", "auto.offset.reset=earliest", private_topic("dean", "occupancy"))
+    refused = kcat(kafka, SAMPLE, *words)
+    assert refused in (None, "Group authorization failed")
+    return refused is None
+
+
+async def assert_it_fences_nobody(kafka: SecuredKafka, name: str, transaction: str) -> None:
+    options = kafka.secured.arguments(name)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=transaction, **options)
     with pytest.raises(TransactionalIdAuthorizationFailed):
         await producer.start()
     await producer.stop()
 
 
-# --- the rules themselves -----------------------------------------------------------------------------------------
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "transaction"), [("tacet-operator", "tacet-engine-0"), ("tacet-account", "tacet-control")]
+)
+async def test_who_is_not_the_engine_cannot_fence_a_writer(
+    secured_kafka: SecuredKafka, name: str, transaction: str
+) -> None:
+    await assert_it_fences_nobody(secured_kafka, name, transaction)
 
 
-async def test_the_cluster_has_the_rules_that_are_printed_and_no_other(secured_kafka: SecuredKafka) -> None:
-    wanted = asked(all_users(load_policy(POLICY)))
-    held = await rules_of(secured_kafka.bootstrap, secured_kafka.secured)
-    assert {rule for rule in held if "provost" not in rule[3]} == wanted
+# --- Kafka's own tools --------------------------------------------------------------------------------------------
 
 
-async def test_printed_lines_run_with_kafkas_own_tools(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
-    """Of one audience here; all of them in ``tests/docs/test_commands.py``."""
+async def test_printed_lines_run_with_kafkas_own_tools_which_exchange_a_password_without_a_restart(
+    secured_kafka: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of one audience here; all of them in ``tests/docs/test_commands.py``.
+
+    A reader goes on over new connections by the new password, on a broker that takes the old one no more.
+    """
     policy = load_policy(POLICY.replace("deanery", "provost"))
     (provost,) = [user for user in users(policy) if user.audience == "provost"]
-    found = kafka_tools(secured_kafka.secured, tmp_path) | {"TACET_KAFKA": secured_kafka.bootstrap}
-    lines = "\n".join(commands(provost))
-    subprocess.run(
-        ["sh", "-e"], input=lines, text=True, cwd=tmp_path, env=os.environ | found, check=True, capture_output=True
-    )
+    await asyncio.to_thread(_with_tools, secured_kafka, tmp_path, "\n".join(commands(provost)))
     held = await rules_of(secured_kafka.bootstrap, secured_kafka.secured)
     assert {rule for rule in held if rule[3] == f"User:{provost.name}"} == asked([provost])
     assert await quotas_of(secured_kafka.bootstrap, secured_kafka.secured, provost.name) == dict(provost.quotas)
 
-
-# --- who is let in, and what is said to others --------------------------------------------------------------------
-
-READ = ("subscribe", "--audience", "dean", "--from-start", "--until-end", "--json")
-
-
-def test_a_certificate_lets_its_user_in_where_certificates_are_asked_for(secured_kafka: SecuredKafka) -> None:
-    secured = secured_kafka.secured
-    given = secured.variables("tacet-audience-dean", certificate=True)
-    unset = {name: "" for name in secured.variables("tacet-audience-dean") if name not in given}
-    env = {key: value for key, value in (os.environ | given).items() if key not in unset}
-    line = command([*READ, "--kafka", secured_kafka.by_certificate])
-    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    other = subprocess.run(
-        [word.replace("dean", "deanery") if word == "dean" else word for word in line],
-        env=env, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    assert other.returncode == 2
-    assert "audience deanery: must have a private topic" in other.stderr
-
-
-def test_a_wrong_password_is_said_in_one_line_without_it(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.touch(0o600)
-    wrong.write_text("hunter2hunter2")
-    done = secured_kafka.tacet("tacet-audience-dean", *READ, code=1, TACET_KAFKA_PASSWORD_FILE=str(wrong))
-    said = done.stderr.splitlines()[-1]
-    assert "by SASL_SSL, user tacet-audience-dean by SCRAM-SHA-512: the broker rejects the user" in said
-    assert "hunter2" not in done.stderr
-
-
-def test_a_broker_of_another_authority_gets_no_password(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
-    other = tmp_path / "other.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-         "-subj", "/CN=other", "-keyout", str(tmp_path / "other.key"), "-out", str(other)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    done = secured_kafka.tacet("tacet-audience-dean", *READ, code=1, TACET_KAFKA_CA_FILE=str(other))
-    assert "the broker's certificate is rejected" in done.stderr.splitlines()[-1]
-
-
-def test_who_speaks_plain_text_is_not_let_in(secured_kafka: SecuredKafka) -> None:
-    done = subprocess.run(
-        command([*READ, "--kafka", secured_kafka.bootstrap]),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert f"no Kafka broker answers at {secured_kafka.bootstrap}" in done.stderr.splitlines()[-1]
-
-
-def test_what_a_user_may_not_do_is_said_by_name(secured_kafka: SecuredKafka) -> None:
-    done = secured_kafka.tacet("tacet-audience-dean", "account", code=2)
-    assert f"topic {CONTROL}: does not exist, or is not open to this user" in done.stderr
-
-
-async def test_a_password_is_exchanged_without_a_restart(
-    secured_kafka: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader goes on over new connections by the new password, on a broker that takes the old one no more."""
     secured, name = secured_kafka.secured, "tacet-auditor"
-    for variable, value in secured.variables(name).items():
-        monkeypatch.setenv(variable, value)
+    be(secured_kafka, name, monkeypatch)
     async with reader_of(secured_kafka.bootstrap) as reader:
         assert await partitions_of(reader, AUDIT) == [0]
-        await asyncio.to_thread(_exchange, secured_kafka, name, "another-password", tmp_path)
+        changed = (
+            f"--alter --add-config 'SCRAM-SHA-512=[password=another-password]' --entity-type users --entity-name {name}"
+        )
+        line = f"kafka-configs.sh --bootstrap-server $TACET_KAFKA --command-config admin.properties {changed}"
+        await asyncio.to_thread(_with_tools, secured_kafka, tmp_path, line)
         secured.give(name, "another-password")
         for connection in list(reader._client._conns.values()):
             connection.close()
@@ -379,26 +283,50 @@ async def test_a_password_is_exchanged_without_a_restart(
     with pytest.raises(ConnectionError, match="the broker rejects the user"):
         async with reader_of(secured_kafka.bootstrap):
             pass
-    await asyncio.to_thread(_exchange, secured_kafka, name, secured.users[name], tmp_path)
+    secured.give(name, "another-password")
 
 
-def _exchange(kafka: SecuredKafka, name: str, password: str, folder: Path) -> None:
-    env = os.environ | kafka_tools(kafka.secured, folder)
-    words = [
-        "kafka-configs.sh",
-        "--bootstrap-server",
-        kafka.bootstrap,
-        "--command-config",
-        "admin.properties",
-        "--alter",
-        "--add-config",
-        f"SCRAM-SHA-512=[password={password}]",
-        "--entity-type",
-        "users",
-        "--entity-name",
-        name,
-    ]
-    subprocess.run(words, cwd=folder, env=env, check=True, capture_output=True)
+def _with_tools(kafka: SecuredKafka, folder: Path, lines: str) -> None:
+    """Run lines of shell where Kafka's own tools are on the path."""
+    env = os.environ | kafka_tools(kafka.secured, folder) | {"TACET_KAFKA": kafka.bootstrap}
+    subprocess.run(["sh", "-e"], input=lines, text=True, cwd=folder, env=env, check=True, capture_output=True)
+
+
+# --- who is let in, and what is said to others --------------------------------------------------------------------
+
+OF_DEANERY = ("subscribe", "--audience", "deanery", "--from-start", "--until-end", "--json")
+READ = ("subscribe", "--audience", "dean", *OF_DEANERY[3:])
+
+
+def test_who_is_let_in_and_what_is_said_to_others(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
+    """A certificate where certificates are asked for; no wrong password, no other authority, no plain text."""
+    there = secured_kafka.by_certificate
+    secured_kafka.tacet(SAMPLE, *READ, certificate=True, TACET_KAFKA=there)
+    other = secured_kafka.tacet(SAMPLE, *OF_DEANERY, code=2, certificate=True, TACET_KAFKA=there)
+    assert "audience deanery: must have a private topic" in other.stderr
+
+    wrong = tmp_path / "wrong"
+    wrong.touch(0o600)
+    wrong.write_text("hunter2hunter2")
+    done = secured_kafka.tacet(SAMPLE, *READ, code=1, TACET_KAFKA_PASSWORD_FILE=str(wrong))
+    said = done.stderr.splitlines()[-1]
+    assert "by SASL_SSL, user tacet-audience-dean by SCRAM-SHA-512: the broker rejects the user" in said
+    assert "hunter2" not in done.stderr
+
+    authority = tmp_path / "other.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", "/CN=other", "-keyout", str(tmp_path / "other.key"), "-out", str(authority)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    done = secured_kafka.tacet(SAMPLE, *READ, code=1, TACET_KAFKA_CA_FILE=str(authority))
+    assert "the broker's certificate is rejected" in done.stderr.splitlines()[-1], "which gets no password"
+
+    plain = here(*READ, "--kafka", secured_kafka.bootstrap, code=1)
+    assert f"no Kafka broker answers at {secured_kafka.bootstrap}" in plain.stderr.splitlines()[-1]
+
+    done = secured_kafka.tacet(SAMPLE, "account", code=2)
+    assert f"topic {CONTROL}: does not exist, or is not open to this user" in done.stderr
 
 
 # --- the whole way ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,9 @@
-"""A partition has one writer: zombies, other policies, other keys, and messages that lie on the wrong partition."""
+"""A partition has one writer: zombies, other policies, other keys, and messages that lie on the wrong partition.
+
+All of this runs each night. An ordinary run has the same on simulated brokers: tests/simulation/test_one_writer.py for
+policies and keys, kept schedules for zombies and for topics that are made anew or grow, and
+tests/integration/test_refused_topics.py for settings.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +49,7 @@ from tests.integration.two_writers import (
 )
 from tests.support.patience import PATIENCE, wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.fixture
@@ -198,7 +203,6 @@ async def put_back(kafka: Broker, kept: list[Record]) -> None:
     await producer.stop()
 
 
-@pytest.mark.long
 def test_nothing_is_found_where_workers_go_on_while_recover_reads(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +222,6 @@ def test_nothing_is_found_where_workers_go_on_while_recover_reads(
     )
 
 
-@pytest.mark.long
 def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(scenario: Scenario) -> None:
     zombie = scenario.worker(*scenario.words(), stop_at=f"{PRIVATE}:2", log="zombie")
     wait_until(lambda: is_stopped(zombie), "the worker must come so far")
@@ -236,7 +239,6 @@ def make_anew(kafka: Broker, topic: str) -> None:
     asyncio.run(create_topics(kafka.bootstrap, [topic], partitions=PARTITIONS))
 
 
-@pytest.mark.long
 def test_a_production_key_whose_control_topic_is_gone_or_was_made_anew_is_told_its_ways_out(scenario: Scenario) -> None:
     bound = scenario.folder / "bound"
     key_files.create(bound, laboratory=False, first_day=20_000)
@@ -260,7 +262,6 @@ def assert_ways_to_the_records_of_the_cluster(found: dict[str, Any]) -> None:
     assert "budgets start again" in retire["price"]
 
 
-@pytest.mark.long
 def test_of_two_keys_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(scenario: Scenario) -> None:
     both = [scenario.worker(*scenario.words(key=key), log=key) for key in ("key", "other")]
     wait_until(lambda: any(process.poll() is not None for process in both), "one must end")
@@ -282,7 +283,6 @@ async def grow(kafka: Broker, topic: str) -> None:
     await admin.close()
 
 
-@pytest.mark.long
 def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(scenario: Scenario) -> None:
     asyncio.run(grow(scenario.kafka, OBSERVATIONS))
     output = f"topic {OBSERVATIONS}: must have 4 partitions like the whole cluster, has 8"
@@ -302,7 +302,6 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(scenario: Sce
     assert "'tacet key retire --kafka'" in ending["do"]
 
 
-@pytest.mark.long
 def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(scenario: Scenario) -> None:
     asyncio.run(grow(scenario.kafka, PRIVATE))
     read = ["--kafka", scenario.kafka.bootstrap, "--audience", "facilities", "--from-start", "--until-end"]
@@ -345,7 +344,6 @@ async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
     return gone
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_recover_and_by_the_worker(
     scenario: Scenario,

@@ -1,4 +1,8 @@
-"""From one mechanism version to the next on a real broker: the former was killed in a window that it had begun."""
+"""From one mechanism version to the next on a real broker: the former was killed in a window that it had begun.
+
+All of this runs each night. An ordinary run has the change of the version on simulated brokers: in
+tests/simulation/test_one_writer.py and in schedules.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ from tests.integration.two_writers import (
 from tests.support.later_mechanism_version import LATER, NOW
 from tests.support.patience import PATIENCE, wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.fixture
@@ -60,7 +64,6 @@ def later_findings(scenario: Scenario) -> list[dict[str, Any]]:
     return list(orjson.loads(later("recover", *scenario.words(), "--json").stdout)["findings"])
 
 
-@pytest.mark.long
 def test_a_version_begins_only_when_the_one_before_has_finished_what_it_began(scenario: Scenario) -> None:
     killed = scenario.worker(*scenario.words(), stop_at=f"{PRIVATE}:2")
     wait_until(lambda: is_stopped(killed), "the worker must come so far")
@@ -111,7 +114,6 @@ async def put(scenario: Scenario, site: str, value: bytes) -> None:
     await producer.stop()
 
 
-@pytest.mark.long
 def test_a_worker_loses_nothing_of_what_a_later_version_has_sent_and_that_goes_on_where_it_stops(
     scenario: Scenario,
 ) -> None:
@@ -152,7 +154,6 @@ def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(s
     assert any(f"made by mechanism version {LATER}" in found["what"] for found in findings(scenario))
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_message_of_another_program_stops_no_partition(scenario: Scenario) -> None:
     """It was taken for a message of a later version, and no worker went on."""
@@ -170,7 +171,6 @@ def test_a_message_of_another_program_stops_no_partition(scenario: Scenario) -> 
     assert_one_history(scenario.kafka)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_message_that_no_ingest_wrote_is_gone_on_without_as_recover_says(scenario: Scenario) -> None:
     asyncio.run(beat_of_a_version_to_come(scenario, SITES[:1]))

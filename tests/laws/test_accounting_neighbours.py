@@ -81,7 +81,7 @@ def cells(sent: Sequence[Sent], begin: Micros) -> tuple[Cells, Counter[str | Non
     return found, became
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(each, marks=pytest.mark.long) for each in range(4, 10))])
 def test_one_request_more_changes_at_most_four_cells_whatever_else_is_sent(seed: int) -> None:
     rng = random.Random(seed)
     begin = MIDNIGHT - SPAN // 2 if seed % 2 else EVENING

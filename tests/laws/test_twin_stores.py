@@ -15,7 +15,7 @@ from tests.support.coupled_noise import coupled_noise
 from tests.support.twin_stores import Shown, StoreWorld, first_difference, new_key
 from tests.support.twin_worlds import drawn_course, drawn_people
 
-SEEDS = (10, 11)
+SEEDS = (10, pytest.param(11, marks=pytest.mark.long))
 MANY = range(100, 160)
 
 

@@ -215,7 +215,7 @@ async def _at_once() -> None:
 
 
 async def worker(
-    bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False,
+    bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False, again: int | None = None,
     accept_loss: bool = False, options: Options = DEFAULTS, open_timeout: float = OPEN_TIMEOUT,
     hold: Callable[[], Awaitable[None]] = _at_once,
 ) -> int:  # fmt: skip
@@ -225,7 +225,8 @@ async def worker(
         cluster = await checked(bootstrap)
         refuse_retired(cluster, keys.ledger)
         key_files.serve(key_file, str(cluster.id))
-        control = await join(bootstrap, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy)
+        key = fingerprint(keys)
+        control = await join(bootstrap, policy, key, MECHANISMS, accept_policy=accept_policy, again=again)
         await metadata.publish(bootstrap, site_metadata(policy))
     except UsageError as error:
         return _stopped("worker", error, 2)

@@ -2,75 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.simulation import occupancy
-from tests.simulation.checker import problems
-from tests.simulation.processes import Process, guarded
 from tests.simulation.run import RESULTS, TOPICS
-from tests.simulation.wire_run import WireRun
+from tests.simulation.started_workers import Scenario, prepared
 
 LONG = 22.0
 """Seconds for which an opening takes longer than any wait of Faust's or the group's."""
 
 
-class Scenario(WireRun):
-    """Simulated brokers with a feed, and workers whose openings a test can hold up."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(1, [], folder)
-        self.held: dict[str, bool] = {}
-
-    def prepare(self) -> None:
-        """Create topics and key, and start the ingest."""
-        operator = Process(self.world, "operator", occupancy.GLOBALS)
-
-        async def main() -> int:
-            occupancy.create_key(self.key)
-            return await occupancy.create(self.cluster.bootstrap)
-
-        operator.start(main)
-        assert self.world.run(lambda: operator.exit_code == 0, 60.0)
-        self._start("ingest")
-
-    def worker(self, name: str, *, open_timeout: float = 3600.0, held: bool = False) -> Process:
-        """Start a worker; while it is held, its openings wait."""
-        self.held[name] = held
-
-        async def hold() -> None:
-            while self.held[name]:
-                self.world.trace.lines.append(f"{name} opens")
-                await asyncio.sleep(0.1)
-
-        process = self.processes[name] = Process(self.world, name, occupancy.GLOBALS)
-        process.start(lambda: occupancy.worker(self.cluster.bootstrap, self.key, open_timeout=open_timeout, hold=hold))
-        return process
-
-    def _key_files(self) -> list[Path]:
-        return [self.key]
-
-    def until(self, there: Callable[[], bool], seconds: float = 300.0) -> None:
-        """Let time pass until something is there."""
-        assert self.world.run(there, seconds), "\n".join(self.world.trace.lines[-40:])
-
-    def says(self, text: str) -> bool:
-        return any(text in line for line in self.world.trace.lines)
-
-    def check(self) -> list[str]:
-        """Return what is wrong with the final log."""
-        return problems(self._logs(), TOPICS, occupancy.expected(self._input(), self.key, {}))
-
-
 @pytest.fixture
 def scenario(tmp_path: Path) -> Iterator[Scenario]:
-    made = Scenario(tmp_path)
-    with guarded(made.world):
-        made.prepare()
+    with prepared(tmp_path) as made:
         yield made
 
 

@@ -54,7 +54,9 @@ def streams(laws: tuple[NoiseParameter, ...], *, filtered: bool = True) -> tuple
     return np.array(found), np.array(widths), np.array(truth)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.long) if case.startswith("laplace") else case for case in CASES]
+)
 def test_half_widths_hold_95_of_100_truths_at_every_node_after_the_levels_add_up(case: str) -> None:
     """Measured, not guaranteed; one node's 576 windows are not independent, so 1 of 100 is left as tolerance."""
     found, widths, truth = streams(CASES[case])

@@ -23,7 +23,7 @@ from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT
 
-TICK, START, WINDOWS, ZONES = 5 * MINUTE, 20_000 * DAY, 864, 12
+TICK, START, WINDOWS, ZONES = 5 * MINUTE, 20_000 * DAY, 576, 12
 FALSE_ALARM = 1e-6
 COUNTS = tuple(n % 7 for n in range(ZONES))
 LEVELS = 'levels = ["zone", "floor", "building"]\n'
@@ -54,7 +54,7 @@ def policy(release: str) -> Policy:
 
 @lru_cache
 def kept(release: str) -> ReleaseHistory:
-    """Return a history of three days in which every window had the same counts."""
+    """Return a history of two days in which every window had the same counts."""
     days = PrivacyDays("00:00", "UTC")
     ends = (START + n * TICK for n in range(1, WINDOWS + 1))
     items = (OccupancyWindow("dbh", end, COUNTS, Fraction(1), days.at(end), COUNTS) for end in ends)
@@ -77,8 +77,9 @@ def fewest(n: int) -> int:
     return int(binom.ppf(FALSE_ALARM, n, 0.95))
 
 
-LONG = {"filter by the day"}
-"""Three filters, of which "filter" tries one; what is paid by the day is tried by "plain by the day"."""
+LONG = {"filter by the day", "groups of levels"}
+"""Three releases in one each, of which "filter" and "groups" try one; "plain levels" and "plain by the day" try three
+levels and what is paid by the day."""
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def constant_stream(epsilon: Fraction) -> tuple[dict[str, float], float]:
     return scaled, starts / (ZONES * (TICKS - SETTLED))
 
 
-@pytest.mark.parametrize("epsilon", [F("0.1"), F("0.02")])
+@pytest.mark.parametrize("epsilon", [F("0.1"), pytest.param(F("0.02"), marks=pytest.mark.long)])
 def test_constant_stream_has_the_known_errors_and_group_lengths(epsilon: Fraction) -> None:
     errors, groups_per_step = constant_stream(epsilon)
     assert errors == pytest.approx(KNOWN, abs=0.02)

@@ -81,7 +81,16 @@ def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -
     return query.record(head, window, "a", answer, None).model_dump()
 
 
-@pytest.fixture(scope="module", params=SUMS.values(), ids=list(SUMS))
+NIGHTLY = {"sample, as long as a repetition", "sample, shorter", "ba, as long as w"}
+"""Left to the night: sums over more windows than one repeated value repeat each of them, too."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(case, id=name, marks=[pytest.mark.long] if name in NIGHTLY else []) for name, case in SUMS.items()
+    ],
+)
 def errors(request: Any) -> Any:
     """Return, per stream, the error of the sum and its half-width."""
     counted, query = plans(*request.param)

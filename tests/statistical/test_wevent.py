@@ -63,7 +63,7 @@ def test_publications_have_the_noise_that_is_booked(name: str, place: int, epsil
 @pytest.mark.parametrize(("distance", "least"), [(4, -2), (8, -6)])
 def test_dissimilarity_test_has_noise_of_one_unit(distance: int, least: int) -> None:
     """One zone, u = 1/2, one unit absorbed: it publishes iff distance + Z > 1/u = 2."""
-    mechanism, trials = BudgetAbsorption(1, F(4), 4), 30_000
+    mechanism, trials = BudgetAbsorption(1, F(4), 4), 12_000
     state = Publication(np.zeros(1, np.int64), 1, 0, 0, 0)
     costs = [mechanism.step(state, input_of(window, np.array([distance])))[0].cost for window in range(trials)]
     assert set(costs) == {1, 2}, "a test, and where it says so one unit for publishing"

@@ -27,15 +27,16 @@ PAGES = {
 }
 LAST = ".today svg, .heat .cell, .attributes td, .account .tall, .game canvas, .facts"
 """What each page draws last."""
+NARROW, WIDE = (320, "dark"), (1440, "light")
+MORE = [(320, "light"), (768, "dark"), (768, "light"), (1440, "dark")]
+"""Whether a page fits depends on its width, and contrast on its theme: these pairs are for nightly."""
+ALIKE = {"live of floors", "live as a table", "live with alerts", "bookings", "learn", "ops"}
+"""Pages of which the wide look is left to nightly: others have the same parts and colours."""
 LOOKS = [
-    (320, "dark"),
-    (1440, "light"),
-    *(
-        pytest.param(*look, marks=pytest.mark.long)
-        for look in [(320, "light"), (768, "dark"), (768, "light"), (1440, "dark")]
-    ),
+    *((name, *NARROW) for name in PAGES),
+    *(pytest.param(name, *WIDE, marks=[pytest.mark.long] if name in ALIKE else []) for name in PAGES),
+    *(pytest.param(name, *look, marks=pytest.mark.long) for name in PAGES for look in MORE),
 ]
-"""Whether a page fits depends on its width, and contrast on its theme: the other pairs are for nightly."""
 
 
 def shown(browser: Browser, origin: str, fragment: str, width: int, theme: str) -> Watched:
@@ -57,8 +58,7 @@ def serious(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("width", "theme"), LOOKS)
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("name", "width", "theme"), LOOKS)
 def test_every_page_fits_has_every_text_and_keeps_nobody_out(
     browser: Browser, origin: str, scene: Scene, name: str, width: int, theme: str
 ) -> None:

@@ -162,7 +162,7 @@ def feasible_points(rng: np.random.Generator, problem: tuple[Any, ...], number: 
     return points
 
 
-@pytest.mark.parametrize("problems", [8, pytest.param(20, marks=LONG)])
+@pytest.mark.parametrize("problems", [4, pytest.param(20, marks=LONG)])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_optimum_is_below_any_of_500_feasible_points(objective: Objective, problems: int, seeded: Any) -> None:
     rng = seeded(19)
@@ -200,10 +200,13 @@ def test_optima_match_brute_force_grids(objective: Objective, seeded: Any) -> No
         assert best.upper_bound >= grid
 
 
-def test_the_bound_of_the_sum_of_epsilons_is_above_every_vertex_and_its_answer_not_below(seeded: Any) -> None:
+@pytest.mark.parametrize("problems", [3, pytest.param(6, marks=LONG)])
+def test_the_bound_of_the_sum_of_epsilons_is_above_every_vertex_and_its_answer_not_below(
+    problems: int, seeded: Any
+) -> None:
     """Vertices: all attributes at 0 or the cap but one, which takes what is left."""
     rng = seeded(32)
-    for _ in range(6):
+    for _ in range(problems):
         joint, queries, weights, cap, budget = random_problem(rng)
         model, k = channel(joint), joint.ndim
         epsilon, upper = maximise_epsilon(model, queries, weights, budget=budget, cap=cap)

@@ -84,7 +84,7 @@ def as_published(republication: Republication) -> dict[str, bytes]:
     return {output.id: output.value for output in republication.lost}
 
 
-@pytest.mark.parametrize("every", [1, 2, 7, 1000])
+@pytest.mark.parametrize("every", [1, 7, *(pytest.param(each, marks=pytest.mark.long) for each in (2, 1000))])
 def test_what_is_lost_is_made_again_with_its_bytes_and_nothing_more(every: int) -> None:
     """Free records too: revisions and answers to queries, which have no entries."""
     lost = [*records()][::every]

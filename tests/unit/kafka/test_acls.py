@@ -25,6 +25,7 @@ from stream.schemas import (
     PRESENCE,
     QUARANTINE,
     SNAPSHOT,
+    private_topic,
 )
 from tests.acceptance.command_line import run
 
@@ -48,6 +49,27 @@ epsilon = { dean = "1", deanery = "0.5" }
 RESTRICTED = (OBSERVATIONS, SNAPSHOT, PRESENCE, OCCUPANCY)
 """What tells of people."""
 ENGINE = "tacet-engine"
+DEAN, DEANERY = (private_topic(name, "occupancy") for name in ("dean", "deanery"))
+READS = {
+    "tacet-ingest": {CONTROL},
+    "tacet-engine": {OBSERVATIONS, SNAPSHOT, AUDIT, CONTROL, METADATA, DEAN, DEANERY},
+    "tacet-audience-dean": {DEAN, METADATA},
+    "tacet-audience-deanery": {DEANERY, METADATA},
+    "tacet-serve": {DEAN, DEANERY, METADATA, LEAKAGE, QUARANTINE, CONTROL},
+    "tacet-account": {LEAKAGE, AUDIT, CONTROL, DEAN, DEANERY, METADATA},
+    "tacet-auditor": {AUDIT, HEADS, CONTROL, DEAN, DEANERY, METADATA},
+    "tacet-signer": {AUDIT, HEADS, CONTROL},
+    "tacet-operator": {QUARANTINE, CONTROL, METADATA},
+}
+WRITES = {
+    "tacet-ingest": {OBSERVATIONS, CONTROL},
+    "tacet-engine": {
+        SNAPSHOT, AUDIT, CONTROL, METADATA, PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE, DEAN, DEANERY,
+    },
+    "tacet-signer": {HEADS},
+    "tacet-operator": {CONTROL},
+}  # fmt: skip
+"""By user, the topics that it reads and writes; a broker is asked in ``tests/integration/test_kafka_security.py``."""
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +101,14 @@ def test_there_is_one_user_for_each_role_and_audience(by_name: dict[str, User]) 
         "tacet-account", "tacet-audience-dean", "tacet-audience-deanery", "tacet-auditor", "tacet-engine",
         "tacet-ingest", "tacet-operator", "tacet-serve", "tacet-signer",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS)
+def test_each_user_reads_and_writes_what_its_role_does_and_nothing_else(policy: Policy, name: str) -> None:
+    (user,) = [each for each in users(policy, operator=True) if each.name == name]
+    topics = (*topic_names(policy), *BESIDES)
+    assert {topic for topic in topics if may(user, "Read", "topic", topic)} == READS[name]
+    assert {topic for topic in topics if may(user, "Write", "topic", topic)} == WRITES.get(name, set())
 
 
 @pytest.mark.parametrize("topic", RESTRICTED)

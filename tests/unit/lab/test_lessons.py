@@ -46,7 +46,9 @@ def test_the_truth_is_the_stays_of_the_simulated_people() -> None:
     assert of.counts[150].tolist() == np.bincount(there, minlength=len(of.zones)).tolist()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(
+    "mechanism", [pytest.param(each, marks=pytest.mark.long) if each == "filter" else each for each in MECHANISMS]
+)
 def test_more_epsilon_is_less_error(mechanism: Any) -> None:
     def error(epsilon: Any) -> float:
         made = day_released("building", mechanism, epsilon)

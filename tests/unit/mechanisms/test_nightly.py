@@ -150,14 +150,13 @@ def test_windows_that_were_denied_are_not_there() -> None:
 
 def test_a_day_is_seen_in_the_light_of_windows_before_it_and_no_others() -> None:
     """Another first window changes what is told of a later day; one that lies further back than 144 does not."""
-    items, told = stream(5), []
+    items, told = stream(5, (7,)), []
     for changed in (None, 0, 3 * LONG - BEFORE - 1, 3 * LONG - BEFORE):
         noisy = [item.noisy.copy() for item in items]
         if changed is not None:
             noisy[changed] += 9
-        state = nightly().initial()
         again = [item._replace(noisy=row) for item, row in zip(items, noisy, strict=True)]
-        *_, (state, _) = run(nightly(), again)
+        *_, (state, _) = run(nightly((7,)), again)
         told.append([item.noisy.tolist() for item in state.log])
     assert len(told[0]) == BEFORE + LONG
     assert told[0] == told[1] == told[2]

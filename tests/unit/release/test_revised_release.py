@@ -265,7 +265,14 @@ def test_a_site_that_was_away_for_hours_is_revised_with_its_next_window() -> Non
 # State
 
 
-@pytest.mark.parametrize("text", [HOURLY, PLAIN + 'revise = ["1h", "1d"]', BOTH + TREE], ids=["hour", "both", "tree"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(HOURLY, id="hour"),
+        pytest.param(BOTH + TREE, id="tree"),
+        pytest.param(PLAIN + 'revise = ["1h", "1d"]', id="both", marks=pytest.mark.long),
+    ],
+)
 def test_revision_survives_a_restart_at_any_window(text: str) -> None:
     """Of half hours, over the end of a day of 30 windows: with the sixth of the next it begins to be published."""
     stage = ReleaseStage(policy(text, HALF), "dbh", KEYS)

@@ -156,12 +156,12 @@ def fuzz_contents(count: int, seed: int) -> Counter[str]:
     return became
 
 
-def test_thirty_thousand_changed_messages_are_refused_and_what_is_read_another_decoder_reads() -> None:
-    became = fuzz_headers(30_000, 20261122)
-    assert sum(became.values()) == 30_000
+def test_ten_thousand_changed_messages_are_refused_and_what_is_read_another_decoder_reads() -> None:
+    became = fuzz_headers(10_000, 20261122)
+    assert sum(became.values()) == 10_000
     assert set(became) <= {"heard", *MALFORMED_REASONS, *V3_REASONS}
     assert {"malformed", "truncated", "wrong_tag", "unknown_engine", "unknown_user", "discovery"} <= set(became)
-    assert became["heard"] < 300  # a change that changes nothing
+    assert became["heard"] < 100  # a change that changes nothing
 
 
 def test_two_thousand_broken_notifications_of_a_real_sender_are_refused_or_accepted() -> None:

@@ -61,10 +61,10 @@ def log_of(file: Path, policy: Policy, first: int | None = None, last: int | Non
     ("first", "last", "lateness"),
     [
         (EVENING + 14 * HOUR, None, "30s"),
-        (None, EVENING + 16 * HOUR, "20min"),
+        pytest.param(None, EVENING + 16 * HOUR, "20min", marks=pytest.mark.long),
         (EVENING + 14 * HOUR, EVENING + 16 * HOUR, "20min"),
         (EVENING + 14 * HOUR, EVENING + 14 * HOUR, "30s"),
-        (EVENING + 2 * HOUR, EVENING + 29 * HOUR, "30s"),
+        pytest.param(EVENING + 2 * HOUR, EVENING + 29 * HOUR, "30s", marks=pytest.mark.long),
         (EVENING + 80 * HOUR, None, "30s"),
     ],
 )

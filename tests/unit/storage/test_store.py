@@ -205,7 +205,7 @@ def test_reading_a_store_that_is_none_says_so(tmp_path: Path) -> None:
 # --- the runner ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("until", [0, 1, 30, 61, 140])
+@pytest.mark.parametrize("until", [0, 61, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 30, 140))])
 def test_a_run_left_off_anywhere_goes_on_and_ends_alike(tmp_path: Path, key: Any, until: Any) -> None:
     work(tmp_path / "whole", key)
     with pytest.raises(Crash):
