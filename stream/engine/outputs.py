@@ -159,6 +159,10 @@ class ReplayVerifier:
             self._last, self._unmarked = (offset, self._digest(offset, key, value)), None
         return self._last
 
+    def forget_last_read(self) -> None:
+        """Forget the last message: the log may hold another one at its offset."""
+        self._last = self._unmarked = None
+
     def last_read(self) -> int | None:
         """Return the offset of the last marked message, of this run or the restored state; None if not known."""
         return None if self._last is None else self._last[0]

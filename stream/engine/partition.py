@@ -179,6 +179,7 @@ class PartitionEngine:
     def resume_after_loss(self, next_offset: int) -> None:
         """Continue although messages before ``next_offset`` are lost; their windows have coverage 0."""
         del next_offset
+        self._verifier.forget_last_read()
         self.sites.mark_data_loss()
 
     def expect_replay(self, entries: Iterable[bytes], *, complete: bool = False) -> None:

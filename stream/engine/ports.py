@@ -105,7 +105,10 @@ class Engine(Protocol):
         """Return the end of the next window of each site that has closed a window."""
 
     def resume_after_loss(self, next_offset: int) -> None:
-        """Continue, by consent, although all unread messages before ``next_offset`` are lost."""
+        """Continue, by consent, although all unread messages before ``next_offset`` are lost.
+
+        The state no longer names a message that it has read last: the log may hold another one at that offset.
+        """
 
     def process_in_steps(
         self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None
@@ -203,6 +206,17 @@ def refusal_of(loss: LossError, due: Mapping[str, Micros]) -> LossError:
     return LossError(
         f"{loss}; 'tacet worker --accept-loss' continues from the first message that is left: {price_of(due)}; "
         "'tacet recover --kafka' shows up to which window, and lists the other remedies"
+    )
+
+
+def unrepeatable(loss: LossError) -> LossError:
+    """Return the error for a loss of messages from which entries beyond the state were made.
+
+    Records of the same windows would come out again with another coverage, so that the loss cannot be accepted.
+    """
+    return LossError(
+        f"{loss}; ledger entries beyond the state were made from them, and their records cannot be made again with the "
+        "same bytes; 'tacet recover --kafka' lists the remedies"
     )
 
 

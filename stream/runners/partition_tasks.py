@@ -8,7 +8,8 @@ the transaction that covers it.
 
 If the log no longer holds the message that the state needs next, or holds another message than the one it read last,
 the partition is not opened. The error names the loss; processing continues only with the operator's consent
-(``accept_loss``).
+(``accept_loss``). Consent cannot help if audit entries beyond the state were made from the lost messages: their records
+would come out again with another coverage.
 
 This module knows neither Faust nor Kafka: engine, writer factory and consumer are passed in.
 
@@ -30,7 +31,7 @@ Transitions:
     state             event                                              next     action
     -                 TaskManager.open has restored the partition        RUNNING  a former task of it is retired
     RUNNING           process: the message that is due                   RUNNING  step by step; outputs become pending
-    RUNNING           process: the first message after an accepted loss  RUNNING  the engine learns of the loss first
+    RUNNING           process: the first message after an accepted loss  RUNNING  the engine learns of the loss; commit
     RUNNING           process: a message that does not follow            RUNNING  DeliveryError; nothing is processed
     RUNNING           process: a message of a later version              RUNNING  commit, then LaterVersionError
     RUNNING           checkpoint()                                       RUNNING  commit, and wait for it
@@ -83,9 +84,9 @@ Steps of a commit
    snapshot's audit offset moves to the end of the audit topic before this commit only if every published entry has been
    replayed: entries that are still outstanding must be read by the next owner.
 3. Sort the outputs: audit records come first.
-4. The first time, if the restored state has to be saved before anything that follows from it (``Engine.unsaved``) and
-   there are outputs, commit that state alone. If a crash then interrupts step 5 and leaves audit entries, the saved
-   state says which mechanism version made them.
+4. The first time, if the restored state has to be saved before anything that follows from it (``Engine.unsaved``, or
+   an accepted loss) and there are outputs, commit that state alone. If a crash then interrupts step 5 and leaves audit
+   entries, the saved state says which mechanism version made them, and that they were made after the loss.
 5. Commit the outputs and the snapshot in one transaction.
 6. If audit records were written, check that they lie behind the former end of the audit topic; LossError if they do
    not, since the topic was then recreated or has lost its last records.
@@ -135,6 +136,7 @@ from stream.engine.ports import (
     loss_of,
     price_of,
     refusal_of,
+    unrepeatable,
 )
 from stream.errors import LaterVersionError, UsageError
 from stream.records import Micros
@@ -171,8 +173,13 @@ class PartitionTask:
         audit_end: int,
         fail: Callable[[Exception], None],
         consent: Callable[[LossError, str], None],
+        loss_accepted: bool = False,
     ) -> None:
-        """Begin at ``position``; ``consent`` raises a loss, or logs that it is accepted and what it costs."""
+        """Begin at ``position``.
+
+        ``consent`` raises a loss, or logs that it is accepted and what it costs; ``loss_accepted`` says that it has
+        accepted one before this position.
+        """
         self.partition = partition
         self.fetch_offset = position
         """The offset that the consumer passes on next."""
@@ -188,12 +195,14 @@ class PartitionTask:
         self._audit_topic = audit_topic
         self._audit_end = audit_end
         self._snapshot_audit_offset = engine.audit_offset()
-        self._restored_snapshot = engine.snapshot(position, self._snapshot_audit_offset) if engine.unsaved else None
+        self._restored_snapshot = (
+            engine.snapshot(position, self._snapshot_audit_offset) if engine.unsaved or loss_accepted else None
+        )
         """The restored state if it must be saved before anything is published; None otherwise, and once it is saved."""
         self._pending: list[Output] = []
-        # Consent to another policy or version is saved even if no message arrives, but not while a window that began
-        # under the former one is unfinished.
-        self._unsaved = engine.adopted() and not engine.has_unreplayed_entries()
+        # Consent to a loss, or to another policy or version, is saved even if no message arrives, but not while a
+        # window that began under the former one is unfinished.
+        self._unsaved = (engine.adopted() or loss_accepted) and not engine.has_unreplayed_entries()
         """Whether the engine has processed anything since the last snapshot was taken."""
         self._checkpoint_requested = asyncio.Event()
         """Set while a checkpoint is requested and has not begun."""
@@ -236,14 +245,24 @@ class PartitionTask:
                 msg = f"partition {self.partition}: offset {self.position} was due, {expected_offset} came"
                 raise DeliveryError(msg)
             if after_loss:
-                self._engine.resume_after_loss(offset)
-                self.position = offset
+                await self._resume_after_loss(offset)
+                if self.state is not TaskState.RUNNING:
+                    return
             try:
                 await self._process_in_steps(offset, key, value, stamp)
             except LaterVersionError as later:  # the version that can read it resumes at this offset
                 await self._checkpoint_now()
                 msg = f"partition {self.partition}, offset {offset}: {later}"
                 raise LaterVersionError(msg) from None
+
+    async def _resume_after_loss(self, offset: int) -> None:
+        """Continue at ``offset`` after lost messages, and save that before anything is made of what follows."""
+        if self._engine.has_unreplayed_entries():
+            gone = f"partition {self.partition} of the observations: messages before offset {offset} are gone"
+            raise unrepeatable(LossError(gone))
+        self._engine.resume_after_loss(offset)
+        self.position, self._unsaved = offset, True
+        await self._checkpoint_now()
 
     async def _process_in_steps(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> None:
         for outputs, last in self._engine.process_in_steps(offset, key, value, stamp):
@@ -419,6 +438,8 @@ class TaskManager:
             await _check_no_earlier_results(partition, writer)
         loss = None if position is None else await loss_of(partition, engine, writer, position, bounds)
         if loss is not None:
+            if engine.has_unreplayed_entries():
+                raise unrepeatable(loss)
             self.consent_to(refusal_of(loss, engine.due()), f"{loss}; {price_of(engine.due())}")
         if position is None or loss is not None:
             position, _ = await bounds()
@@ -433,6 +454,7 @@ class TaskManager:
             audit_end=audit_end,
             fail=self.fail,
             consent=self.consent_to,
+            loss_accepted=loss is not None,
         )
 
     def _replace(self, task: PartitionTask) -> None:

@@ -109,6 +109,7 @@ class ChainEngine:
 
     def resume_after_loss(self, next_offset: int) -> None:
         self._sites["lost"] = (next_offset, b"")
+        self._last = None
 
     def process_in_steps(
         self, offset: int, key: bytes | None, value: bytes, stamp: int | None

@@ -220,7 +220,7 @@ class Operator:
     def _order(self, remedy: Remedy) -> tuple[bool, int, bool]:
         """Return what comes first: what can help, then what was not tried, then what is preferred; then as named."""
         way = way_of(remedy)
-        later = way == "right-key" or "if workers stop" in remedy.do or "if workers then stop" in remedy.do
+        later = way == "right-key" or "if workers stop" in remedy.do
         return later, self.followed[remedy.do], way != ("mirror" if self.preferred == "copy" else self.preferred)
 
     async def _follow(self, way: str, policy: Policy, key_file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -41,8 +42,9 @@ from tests.simulation.schedules import (
 from tests.support.later_mechanism_version import LATER
 
 FORMER = "former"
-EMPTIED = "control topic: must keep its records"
 """A worker with a copy of a key that was retired."""
+EMPTIED = "control topic: must keep its records"
+"""What a program says whose control topic was emptied."""
 STOPPED = " stopped: "
 WAY_OUT, ACCEPT = "'tacet recover", "--accept-loss"
 """What a worker names that cannot go on after a loss, and what it names if an order lets it go on."""
@@ -66,8 +68,12 @@ CLOCKS_APART = 30
 """Seconds by which one clock may be wrong: two of them together are no minute apart, from which on an ingest ends."""
 SLOW_DISK = 4.0
 """Seconds that a sync of a slow disk takes."""
+OPENING = 10.0
+"""Seconds for which an operator lets workers open their partitions before it looks again."""
 LOST_BATCHES = 6
 """How many batches of each partition are lost with its last records."""
+LAST_WINDOW = occupancy.BEGIN + WINDOWS * occupancy.TICK
+"""The end of the last window that is due."""
 _TOPICS = {
     "observations": OBSERVATIONS, "audit": AUDIT, "snapshot": SNAPSHOT, "control": CONTROL, "metadata": METADATA,
     "private": occupancy.PRIVATE[0], "account": LEAKAGE, "quarantine": QUARANTINE,
@@ -78,6 +84,12 @@ _TOPICS = {
 def _end(record: Record) -> str:
     """Return the end of a released window."""
     return str(orjson.loads(record.value or b"{}").get("window_end"))
+
+
+def _watermark(record: Record) -> float:
+    """Return the watermark of a heartbeat; of what is none, later than any."""
+    value = record.value or b""
+    return float(orjson.loads(value)["watermark"]) if value.startswith(b"{") and b'"heartbeat"' in value else math.inf
 
 
 class WireRun(Run):
@@ -107,6 +119,8 @@ class WireRun(Run):
         self._admin = recovery.Operator(self.cluster.bootstrap, self._mirror, folder, self._keys)
         self._resting = False
         """Whether everything rests while an operator works."""
+        self._looks_again = 0.0
+        """When the operator may look again, in the world's time: workers have opened what can be opened."""
         self._upgraded: set[str] = set()
         """The workers of the later mechanism version."""
         self._upgrading = False
@@ -240,7 +254,8 @@ class WireRun(Run):
         if not super()._complete() or self._resting or not self._key_day_is_over() or self._unread():
             return False
         if self._is_operators and not self._admin.idle:
-            self._call_admin()
+            if self.world.now >= self._looks_again:
+                self._call_admin()
             return False
         return True
 
@@ -284,6 +299,10 @@ class WireRun(Run):
         """
         partial = set(logs) if SNAPSHOT in self._mirror.behind else self._mirror.behind
         final = {name: self._ever(name, logs[name]) if name in partial else logs[name] for name in logs}
+        if OBSERVATIONS in self._lost:  # messages that were read before come again, also those of a day without a key
+            final[QUARANTINE] = [
+                [each for each in records if b'"key_gone"' not in (each.value or b"")] for records in final[QUARANTINE]
+            ]
         due = {} if self._admin.gaps else expected()
         return [*problems(final, TOPICS, due, self._lost), *self._misread(), *self._kept_secrets()]
 
@@ -382,19 +401,26 @@ class WireRun(Run):
             return super()._left()
         # What a former key had begun or not read, or was lost, is not released: the last window, where its end can be
         # read.
-        last = occupancy.BEGIN + WINDOWS * occupancy.TICK
-        if (self._admin.first_window or 0) > last:
+        if (self._admin.first_window or 0) > LAST_WINDOW:
             return 0
-        out = {record.key for record in self._shown(PRIVATE) if rfc3339(last) == _end(record)}
+        out = {record.key for record in self._shown(PRIVATE) if rfc3339(LAST_WINDOW) == _end(record)}
         return len(self._awaited() - out)
 
     def _awaited(self) -> set[bytes | None]:
-        """Return the sites of which there is a message to read."""
-        parts = self.cluster.topics.get(OBSERVATIONS, [])
-        if len(self._keys) > 1 and not self._begins:
+        """Return the sites whose last window is to come out.
+
+        There is a message to read, and, for a key that follows another, a heartbeat no later than the window's end:
+        the first one that the key reads decides with which window it begins.
+        """
+        if len(self._keys) == 1:
+            return {each.key for part in self.cluster.topics.get(OBSERVATIONS, []) for each in part.records()}
+        if not self._begins:
             self._begins = {number: self._succession(number).next for number in range(occupancy.PARTITIONS)}
         return {
-            each.key for part in parts for each in part.records() if each.offset >= self._begins.get(part.number, 0)
+            each.key
+            for part in self.cluster.topics.get(OBSERVATIONS, [])
+            for each in part.records()
+            if each.offset >= self._begins.get(part.number, 0) and _watermark(each) <= LAST_WINDOW
         }
 
     def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
@@ -594,7 +620,7 @@ class WireRun(Run):
         if process.exit_code != 0:
             self.world.after(1.0, lambda: self._start(ADMIN))
             return
-        self._resting = False
+        self._resting, self._looks_again = False, self.world.now + OPENING
         self._distribute_key()
         for name in ("ingest", *WORKERS):
             if not self.processes[name].alive and (name != "ingest" or not self._feed.done):

@@ -386,12 +386,11 @@ def _windows(site: str, first: Micros, beat: Micros | None, tick: Micros) -> str
 
 
 def remedies_after_loss(beyond: int, price: str) -> tuple[Remedy, ...]:
-    """Return the remedies for lost observations; ``beyond`` entries begin windows that may not be released without."""
-    accept = Remedy(ACCEPT_LOSS.do, price)
+    """Return the remedies for lost observations; ``beyond`` entries were made from them, and cannot be made again."""
     if not beyond:
-        return (accept,)
-    ending = f"{beyond} ledger entries are beyond the state: if workers then stop because one would differ"
-    return (accept, Remedy(f"{ending}, {CLUSTER_RETIRE.do}", CLUSTER_RETIRE.price))
+        return (Remedy(ACCEPT_LOSS.do, price),)
+    entries = f"{beyond} ledger entries beyond the state cannot be made again without these messages"
+    return (Remedy(f"{entries}: {CLUSTER_RETIRE.do}", CLUSTER_RETIRE.price),)
 
 
 async def of_next(

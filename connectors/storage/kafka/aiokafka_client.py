@@ -297,12 +297,17 @@ def ended_tasks(consumer: Any) -> list[str]:
 
 
 async def topic_partitions(owner: Any, topic: str) -> set[int] | None:
-    """Return the numbers of a topic's partitions, none if it does not exist; None if this user may not see it."""
+    """Return the numbers of a topic's partitions, none if it does not exist; None if this user may not see it.
+
+    ConnectionError if no broker answers, so that nobody knows whether it exists.
+    """
     client = _client_of(owner)
     client.add_topic(topic)
     await client.force_metadata_update()
     if client.cluster.partitions_for_topic(topic) is None:  # that answer may belong to an earlier request
-        await client.force_metadata_update()
+        answered = await client.force_metadata_update()
+        if not answered:
+            raise ConnectionError(f"topic {topic}: no broker answers whether it exists")
     if topic in client.cluster.unauthorized_topics:
         return None
     return set(client.cluster.partitions_for_topic(topic) or ())

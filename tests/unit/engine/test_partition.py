@@ -216,7 +216,9 @@ def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid() -> None:
 def test_a_loss_gives_windows_of_coverage_0_until_the_next_heartbeat(snapshot: Any) -> None:
     partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
+    assert partition.last_read() is not None
     partition.resume_after_loss(CUT + 40)
+    assert partition.last_read() is None, "the log may hold another message at that offset"
     rest = fed(partition, LOG[CUT + 40 :], CUT + 40)
     coverage = [parse_record(out.value)["coverage"] for out in rest if out.topic == "tacet.private.public.smooth.v1"]
     assert coverage[0] == 0

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from connectors.lab.simulation.policy import policy_text as simulated_policy
+from stream.accounting.units import Cells, day_cells
 from stream.errors import PolicyError
 from stream.lab.simulator.events import SimulatorConfig, simulate
+from stream.records import MINUTE
 from stream.release.guarantees import (
     attribute_promises,
     count_promises,
@@ -116,6 +118,19 @@ def test_a_day_costs_no_more_windows_than_its_budget_pays() -> None:
     assert units["facilities"]["device_day"] == 292 * Fraction("0.5")  # without a budget all windows
     # Of the finest epsilon where both get a window, which beside the day is all that can be; 2 and 288 windows in it.
     assert units["all"]["device_day"] == 4 + 2 + 288 * Fraction("0.5")
+
+
+def test_windows_on_both_sides_of_midnight_are_paid_by_two_budgets() -> None:
+    """After the UTC day two consecutive windows count its observations; the budgets of two days pay one each."""
+    units = budgeted('daily_budget = { public = "1" }')
+    assert units["public"]["device_day"] == 1 + (1 + 1 + 2)
+
+
+def test_one_price_for_several_windows_is_paid_at_both_edges_of_a_devices_day() -> None:
+    """Three windows may have higher counts, and 291 lower ones; neighbours of w-event privacy differ one way only."""
+    cells = day_cells(5 * MINUTE, 3)
+    assert cells == Cells(288 + 3, 3)
+    assert cells.cost(Fraction(1, 2), 12) == Fraction(25 + 1, 2)
 
 
 def test_a_budget_of_several_days_may_be_spent_on_one() -> None:
