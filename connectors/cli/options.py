@@ -26,7 +26,6 @@ from stream.policy.fields import parse_duration
 from stream.policy.forecasts import FIRST_YEAR, LAST_YEAR
 from stream.policy.validation_errors import shown
 from stream.records import MINUTE, Micros
-from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
 from stream.settings import Settings
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from connectors.monitoring.catalogue import Verb
     from connectors.monitoring.monitor import Monitor
     from connectors.subscribe.subscriber import Origin, StorageOptions
+    from stream.release.validation import Policy
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -218,6 +218,8 @@ def read_policy(path: Path) -> Policy:
     except UnicodeDecodeError:
         msg = f"{path}: policy must be text in UTF-8"
         raise UsageError(msg) from None
+    from stream.release.validation import load_policy  # noqa: PLC0415 - many verbs need no policy
+
     return load_policy(text, str(path), lambda name: _attached(path.parent / name))
 
 

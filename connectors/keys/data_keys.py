@@ -87,7 +87,7 @@ class DataKeys:
         if not hmac.compare_digest(lock.key_id, key_id):
             msg = (
                 "data key: must be the one under which this was encrypted, got another; ingest and worker need files "
-                "of one key ('tacet key export')"
+                "of one key ('tacet key export'), after 'tacet key retire' those of the new one"
             )
             raise KeyFileError(msg)
         return lock.decrypt(nonce, secret, bound)

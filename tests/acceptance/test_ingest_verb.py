@@ -14,10 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from connectors.cli.ingest import LAST_DRAIN, _SourceWriter
 from connectors.keys import key_files
+from connectors.monitoring.monitor import Monitor
+from connectors.runtime.clock import wall_clock
+from connectors.runtime.signals import within
+from connectors.sources.inputs import FileSource
+from connectors.sources.recordings.dialect import OWN
 from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.storage.kafka.topics import create_topics, topic_names
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, here, tacet
 from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import PATIENCE
 
 KNOWN = bytes.fromhex("020000000e01")
@@ -29,9 +38,7 @@ class Scenario:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.policy, self.key, self.rows = folder, folder / "policy", folder / "key", folder / "rows.csv"
-        self.policy.write_text(POLICY)
-        self.rows.write_text(OBSERVATIONS)
-        key_files.create(self.key, laboratory=True)
+        self.files(folder)
         (folder / "communities").write_text("s3cret\n")
         (folder / "communities").chmod(0o600)
         self.env = os.environ | {"TACET_SNMP_COMMUNITIES_FILE": str(folder / "communities")}
@@ -40,6 +47,14 @@ class Scenario:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+
+    @staticmethod
+    def files(folder: Path) -> Path:
+        """Write policy, recording and key into a folder, and return it."""
+        (folder / "policy").write_text(POLICY)
+        (folder / "rows.csv").write_text(OBSERVATIONS)
+        key_files.create(folder / "key", laboratory=True)
+        return folder
 
     def words(self, verb: str, *more: str) -> list[str]:
         udp = f"127.0.0.1:{self.port}"
@@ -156,7 +171,28 @@ def bootstrap(kafka: Broker, scenario: Scenario) -> Iterator[str]:
     asyncio.run(clear_topics(kafka.bootstrap))
 
 
+@on_any_broker
+async def test_a_broker_that_does_not_answer_is_waited_for_no_longer_than_said(
+    broker: AnyBroker, tmp_path: Path
+) -> None:
+    """Then the process ends at once, which is tried each night."""
+    made = Scenario.files(tmp_path)
+    policy = load_policy(POLICY)
+    await create_topics(broker.bootstrap, topic_names(policy), partitions=2)
+    source = FileSource(made / "rows.csv", None, None, None, OWN, False)
+    monitor = Monitor("ingest", policy, None, wall_clock, ())
+    writer = _SourceWriter(broker.bootstrap, source, policy, key_files.IngestKeys(made / "key"), monitor, None)
+    await writer.begin(take_over=False)
+    await broker.hang()
+    began, stop = time.monotonic(), asyncio.Event()
+    asyncio.get_running_loop().call_later(1.0, stop.set)
+    assert not await within(LAST_DRAIN, writer.pour(stop), stop)
+    assert time.monotonic() - began < 2 * LAST_DRAIN
+    await broker.recover()
+
+
 @pytest.mark.kafka
+@pytest.mark.long
 def test_ingest_ends_although_the_broker_does_not_answer(kafka: Broker, scenario: Scenario, bootstrap: str) -> None:
     if not kafka.killable:
         pytest.skip("the broker was given and is not ours to stop")

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +17,12 @@ from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.schemas import private_topic
 from tests.acceptance.command_line import run
 from tests.integration.kafka_brokers import Broker, clear_topics, delete_topics
+from tests.integration.metrics_services import checked_by_promtool, until, watched
 from tests.integration.storm import records
 from tests.support.day_policies import day_release, shared
 from tests.support.patience import PATIENCE
 
 pytestmark = [pytest.mark.kafka]
-TACET = [sys.executable, "-m", "connectors"]
 CUT = ["--from", "2018-02-01T08:20:00Z", "--to", "2018-02-02T07:40:00Z"]
 """Neither at the recording's ends nor at a window's."""
 
@@ -40,19 +36,6 @@ def tacet(*words: str) -> str:
     done = run(*words)
     assert done.code == 0, done.problem
     return done.out
-
-
-@contextlib.contextmanager
-def running(*words: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A verb that runs until it is told to stop; it must end well."""
-    process = subprocess.Popen([*TACET, *words], env=env, stdout=subprocess.DEVNULL)
-    try:
-        yield process
-        process.terminate()
-        assert process.wait(timeout=PATIENCE) == 0
-    finally:
-        if process.poll() is None:
-            process.kill()
 
 
 def cleared(kafka: Broker, policy_file: Path) -> str:
@@ -98,13 +81,20 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     common = ["--kafka", bootstrap, *own]
     wanted = {path: path.read_text().splitlines() for path in sorted((tmp_path / "out/private").glob("*/*.jsonl"))}
     assert {path.stem for path in wanted} >= {"occupancy", "hourly", "floors", "floors-revised", "day"}
-    with running("worker", *common):
+    with watched("worker", *common) as worker:
+        worker.ready()
         tacet("ingest", *common, "--observations", str(rows), *CUT)
         floors, patience = private_topic("public", "floors"), time.monotonic() + PATIENCE
         expected = len(wanted[tmp_path / "out/private/public/floors.jsonl"])
         while len(asyncio.run(records(bootstrap, floors))) < expected:
             assert time.monotonic() < patience, f"waited {PATIENCE:.0f} s for {expected} records of {floors}"
             time.sleep(1)
+        reported = {"tacet_privacy_spent_epsilon", "tacet_window_end_timestamp_seconds", "tacet_lag_seconds",
+                    "tacet_ledger_entries"}  # fmt: skip
+        until(lambda: reported <= {name for name, _ in worker.samples()}, "not told", worker)
+        assert worker.total("tacet_releases_total") > 20
+        checked_by_promtool(worker)
+        assert worker.end() == 0
     for path, lines in wanted.items():
         assert subscribed(bootstrap, path.parent.name, path.stem) == lines, path
     plain = asyncio.run(plainly_consumed(bootstrap, "tacet.private.facilities.occupancy.v1"))

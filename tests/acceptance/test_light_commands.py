@@ -98,6 +98,11 @@ def test_policy_show_loads_neither_servers_nor_clients_nor_scipy(policy: Path, l
     assert "connectors.operations.policy.quality" not in loaded
 
 
+def test_a_verb_without_a_policy_loads_nothing_of_one() -> None:
+    loaded = loaded_by("token", "--help")
+    assert not loaded & (HEAVY | {"numpy", "stream.release.validation", "stream.policy.document"})
+
+
 def test_policy_show_tries_no_day(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(*_: object) -> None:
         raise AssertionError("the filter is stepped")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.integration.external_programs import program
 from tests.support.patience import PATIENCE
 
 TACET = (sys.executable, "-m", "connectors")
@@ -114,3 +115,11 @@ def watched(*words: str | Path, env: Mapping[str, str] = {}, program: Sequence[s
         yield service
     finally:
         service.close()
+
+
+def checked_by_promtool(service: Watched) -> None:
+    """Assert that Prometheus' own tool has nothing to say of what a service shows."""
+    tool = program("promtool", "TACET_REQUIRE_PROMETHEUS")
+    status, text = service.ask("/metrics")
+    done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (status, done.returncode, done.stdout + done.stderr) == (200, 0, "")

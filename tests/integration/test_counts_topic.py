@@ -1,7 +1,8 @@
 """Counts on Kafka, from the topic that counters write or from a file, release the bytes of 'run --counts FILE'.
 
 All windows lie in the past, and so do the times of the rows' records, which whoever writes a topic of Kafka's default
-settings may choose: the clock has passed all of them, and nothing here waits for it.
+settings may choose: the clock has passed all of them, and nothing here waits for it. An ordinary run has the longest
+way alone, from the topic through ingest and worker; each night has the others.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from tests.integration.kafka_brokers import Broker, administrator, clear_topics,
 from tests.integration.storm import records
 from tests.support.patience import wait_until
 
-pytestmark = [pytest.mark.kafka]
 COUNTERS, WINDOWS = "counters-of-the-mall", 240
 BEGIN = parse_time("2026-03-02T12:00:00Z")
 LAST = BEGIN + (WINDOWS - 1) * MINUTE
@@ -117,17 +117,23 @@ async def fill(bootstrap: str, sent: list[Row]) -> None:
 
 
 @pytest.fixture(scope="module")
-def scenario(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with policy, key, a file of counts, and the store that 'run' has made of it."""
     folder = tmp_path_factory.mktemp("counters")
     (folder / "policy.toml").write_text(POLICY)
     key_files.create(folder / "key", laboratory=True)
-    lines, sent = rows()
+    lines, _ = rows()
     (folder / "counts.csv").write_text("\n".join(["window_end,zone,count", *lines]) + "\n")
-    asyncio.run(fill(kafka.bootstrap, sent))
     files = [f"--policy={folder}/policy.toml", f"--key-file={folder}/key"]
     done = run("run", *files, f"--store={folder}/reference", f"--counts={folder}/counts.csv", *RANGE)
     assert "bad row" in done.problem  # which is said, and spoils no other
-    yield Scenario(folder, kafka.bootstrap, held(folder / "reference"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scenario(kafka: Broker, made: Path) -> Iterator[Scenario]:
+    asyncio.run(fill(kafka.bootstrap, rows()[1]))
+    yield Scenario(made, kafka.bootstrap, held(made / "reference"))
     asyncio.run(delete_topics(kafka.bootstrap, [COUNTERS]))
 
 
@@ -194,14 +200,17 @@ def worked(scenario: Scenario) -> None:
         assert worker.wait(60) == 0
 
 
-def test_the_reference_holds_something_of_every_kind(scenario: Scenario) -> None:
-    bodies = [orjson.loads(value) for value in scenario.expected[PRIVATE[1]]]
+def test_the_reference_holds_something_of_every_kind(made: Path) -> None:
+    released = held(made / "reference")
+    bodies = [orjson.loads(value) for value in released[PRIVATE[1]]]
     assert [body["window_end"] for body in bodies] == [rfc3339(BEGIN + n * MINUTE) for n in range(WINDOWS)]
     assert {body["coverage"] for body in bodies} == {0.0, 1.0}
     assert {(body["released"], body["reason"]) for body in bodies} == {(True, None)}
-    assert len(scenario.expected[AUDIT]) >= WINDOWS
+    assert len(released[AUDIT]) >= WINDOWS
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_run_on_a_topic_ends_with_its_last_window_and_has_released_the_same_bytes(scenario: Scenario) -> None:
     store = scenario.folder / "once"
     done = run(*scenario.words("run", f"--store={store}", "--counts", f"--topic={COUNTERS}", *RANGE, "--json"))
@@ -210,6 +219,8 @@ def test_run_on_a_topic_ends_with_its_last_window_and_has_released_the_same_byte
     assert held(store) == scenario.expected
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_run_on_a_topic_that_is_killed_amid_it_releases_the_same_and_nothing_twice(scenario: Scenario) -> None:
     store = scenario.folder / "killed"
     words = scenario.words("run", f"--store={store}", "--counts", f"--topic={COUNTERS}", *RANGE)
@@ -228,6 +239,8 @@ def _box(store: Path) -> list[Any]:
         return []
 
 
+@pytest.mark.kafka
+@pytest.mark.long
 def test_ingest_of_a_file_of_counts_and_a_worker_release_the_same_bytes(topics: Scenario) -> None:
     words = topics.words("ingest", f"--counts={topics.folder}/counts.csv", *RANGE)
     done = run(*words)
@@ -241,7 +254,10 @@ def test_ingest_of_a_file_of_counts_and_a_worker_release_the_same_bytes(topics: 
     assert written(topics, QUARANTINE) > 0, "each window that lacks a zone"
 
 
+@pytest.mark.kafka
 def test_ingest_of_a_topic_and_a_worker_that_are_killed_amid_it_release_the_same_bytes_once(topics: Scenario) -> None:
+    absent = run(*topics.words("ingest", "--counts", "--topic=no-such-topic"))
+    assert (absent.code, "topic no-such-topic: does not exist" in absent.problem) == (2, True)
     ingest = topics.words("ingest", "--counts", f"--topic={COUNTERS}", "--take-over", *RANGE)
     for share in (5, 3, 2):
         with started(ingest) as process:
@@ -252,17 +268,3 @@ def test_ingest_of_a_topic_and_a_worker_that_are_killed_amid_it_release_the_same
     assert done.code == 0, done.problem
     worked(topics)
     assert asyncio.run(published(topics.bootstrap)) == topics.expected
-
-
-def test_what_people_see_who_mistype(scenario: Scenario) -> None:
-    for more, output in (
-        (["--counts", "--topic=no-such-topic"], "topic no-such-topic: does not exist"),
-        (["--counts", f"--topic={OBSERVATIONS}"], "must be the topic that people counters write"),
-        ([f"--topic={COUNTERS}"], "--counts: give a file, or --topic"),
-        (["--counts"], "--counts: give a file, or --topic"),
-        ([f"--counts={scenario.folder}/counts.csv", f"--topic={COUNTERS}"], "--counts: give a file, or --topic"),
-        (["--counts", f"--topic={COUNTERS}", "--udp=127.0.0.1:1"], "give --counts alone"),
-    ):
-        done = run(*scenario.words("run", f"--store={scenario.folder}/none", *more))
-        assert (done.code, "Traceback" in done.problem) == (2, False)
-        assert output in done.problem

@@ -1,4 +1,8 @@
-"""``tacet key retire`` on a real broker: a key is lost or stolen, and another goes on in the same topics."""
+"""``tacet key retire`` on a real broker: a key is lost or stolen, and another goes on in the same topics.
+
+All of this runs each night. An ordinary run has retirements on simulated brokers (schedules of tests/simulation), and
+which keys may follow in tests/unit/storage/test_retirement.py and tests/unit/kafka/test_key_retirement.py.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ from tests.integration.two_writers import (
 )
 from tests.support.patience import PATIENCE, wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 LATER = "2026-03-02T11:40:00Z"
 BUDGET = 2 * 10**9
 """What the public may have of a site in a day, in nano-epsilon."""
@@ -140,7 +144,6 @@ def assert_one_ledger_went_on(scenario: Scenario, entries: list[dict[str, Any]],
         assert (report["ok"], report["entries"]) == (True, len(entries))
 
 
-@pytest.mark.long
 def test_interrupted_before_any_step_it_goes_on_and_what_was_begun_counts_at_its_worst(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +229,6 @@ def assert_account_is_of_all(scenario: Scenario, entries: list[dict[str, Any]]) 
         assert Fraction(last["device_total"]) == Fraction(spent(entries, site, "facilities"), 10**9)
 
 
-@pytest.mark.long
 def test_a_lost_key_and_one_after_it(scenario: Scenario) -> None:
     finished(scenario)
     before = bodies(scenario.kafka, AUDIT)
@@ -276,7 +278,6 @@ def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_t
     assert "has ended" in retire(scenario, "--lost", new="stolen", code=2)
 
 
-@pytest.mark.long
 def test_workers_that_still_run_end_and_what_a_late_ingest_sends_is_passed_by(scenario: Scenario) -> None:
     """The worker is fenced, and may not come back; the ingest was cut off when its sources were taken from it."""
     running = scenario.worker(*scenario.words(), log="running")
@@ -316,7 +317,6 @@ async def late(scenario: Scenario) -> None:
     await producer.stop()
 
 
-@pytest.mark.long
 def test_it_is_the_way_on_where_windows_that_were_begun_cannot_come_out_again(scenario: Scenario) -> None:
     """The observations topic was made anew, so what was not read is gone, and with it what a window was made from."""
     left = {entry["release_id"] for entry in killed_in_a_window(scenario)}

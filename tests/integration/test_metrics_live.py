@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from connectors.keys import key_files
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
-from tests.integration.external_programs import program
 from tests.integration.kafka_brokers import Broker
-from tests.integration.metrics_services import Watched, until, watched
+from tests.integration.metrics_services import checked_by_promtool, until, watched
 from tests.support.patience import PATIENCE
 from tests.support.small_building import ACCESS_POINTS, people, policy_text, write_csv
 from tests.unit.hooks.cloud_requests import FILE
@@ -37,13 +35,6 @@ def common(house: Path) -> list[str | Path]:
 
 def communities(house: Path) -> dict[str, str]:
     return {"TACET_SNMP_COMMUNITIES_FILE": str(house / "communities")}
-
-
-def checked_by_promtool(service: Watched) -> None:
-    tool = program("promtool", "TACET_REQUIRE_PROMETHEUS")
-    status, text = service.ask("/metrics")
-    done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
-    assert (status, done.returncode, done.stdout + done.stderr) == (200, 0, "")
 
 
 def test_a_run_is_ready_while_its_key_can_be_used_and_shows_what_promtool_has_nothing_to_say_of(house: Path) -> None:
@@ -124,7 +115,9 @@ def test_what_cannot_begin_tells_why_until_that_was_read(house: Path) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_a_worker_and_an_ingest_are_ready_and_show_what_they_did(kafka: Broker, house: Path) -> None:
+    """Of the worker an ordinary run asks the same in tests/acceptance/test_kafka_end_to_end.py."""
     write_csv(house / "o.csv", people(hours=2, devices=5))
     bootstrap = cleared(kafka, house / "policy.toml")
     with watched("worker", *common(house), "--kafka", bootstrap) as worker:

@@ -63,7 +63,8 @@ async def test_a_new_control_topic_hides_no_state_of_another_key(broker: AnyBrok
     await create(broker, SNAPSHOT)
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
     await producer.start()
-    await producer.send_and_wait(SNAPSHOT, PartitionEngine(POLICY, laboratory()).snapshot(0, 0), partition=1)
+    state = PartitionEngine(POLICY, laboratory()).snapshot(0, 0)
+    await producer.send_and_wait(SNAPSHOT, state, key=b"1", partition=1)
     await producer.stop()
     other = fingerprint(laboratory(2))
     with pytest.raises(UsageError, match=r"the state of partition 1 was made with; the control topic is new"):

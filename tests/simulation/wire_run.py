@@ -97,8 +97,8 @@ class WireRun(Run):
 
     own_globals = occupancy.GLOBALS
 
-    def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
-        super().__init__(seed, events, folder)
+    def __init__(self, seed: int, events: Schedule, folder: Path, within: float | None = None) -> None:
+        super().__init__(seed, events, folder, within)
         self.network = Network(self.world)
         self.cluster = Cluster(self.world, self.network, BROKERS)
         self._usual = {name: getattr(self.cluster, name) for name in ("lost_answers", "service_time", "copy_time")}
@@ -557,6 +557,13 @@ class WireRun(Run):
     def _make_anew(self, target: str) -> End:
         topic = self._destroy(target)
         self.cluster.make_anew(topic)
+        self._mirror.after_loss(topic)
+        return nothing
+
+    def _make_anew_reversed(self, target: str) -> End:
+        """Make a topic anew with all that it held, in reverse order: it ends where it did."""
+        topic = self._destroy(target)
+        self.cluster.make_anew(topic, refill=True)
         self._mirror.after_loss(topic)
         return nothing
 

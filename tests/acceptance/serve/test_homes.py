@@ -35,10 +35,10 @@ from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
-from tests.acceptance.serve.services import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
-from tests.integration.kafka_brokers import Broker, delete_topics
+from tests.acceptance.serve.services import FIRST, POLICY, complete, ends, eventually, records, served, wanted
+from tests.integration.kafka_brokers import delete_topics
 from tests.support.any_broker import AnyBroker, on_any_broker
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 
 # --- a store that may not be opened -----------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ def test_the_command_serves_until_it_is_told_to_stop(folder: Path, number: signa
 # --- Kafka ------------------------------------------------------------------------------------------------------
 
 
-async def written(kafka: Broker, folder: Path) -> None:
+async def written(kafka: AnyBroker, folder: Path) -> None:
     """Write what the outboxes have to topics, each record twice, as workers that were killed do."""
     boxes = {name: records(folder, name) for name in ("facilities", "public")}
     where = [(private_topic(name, parse_record(v)["release"]), v) for name, box in boxes.items() for v in box]
@@ -259,22 +259,30 @@ async def written(kafka: Broker, folder: Path) -> None:
     await producer.stop()
 
 
-@pytest.mark.kafka
-async def test_what_topics_hold_is_served_and_goes_on_after_a_restart(
-    kafka: Broker, folder: Path, tmp_path: Path
+@on_any_broker
+async def test_what_topics_hold_is_read_and_goes_on_after_a_restart(
+    broker: AnyBroker, folder: Path, tmp_path: Path
 ) -> None:
-    await written(kafka, folder)
+    """Each record once, though each lies there twice."""
+    await written(broker, folder)
     (tmp_path / "index").mkdir(mode=0o700)
-    query = wanted(folder, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", account=True)
+    query = wanted(folder, store=None, kafka=broker.bootstrap, index=tmp_path / "index" / "history", account=True)
     published = {audience: sorted(records(folder, audience)) for audience in ("facilities", "public")}
-    with served(query) as running, running.browser() as client:
-        for audience, whole in published.items():
-            given = events(client, audience, "start", len(whole))
-            assert sorted(value for _, value in given) == whole, "each once, though each lies there twice"
-        last = given[-40][0]
-        eventually(lambda: len(client.get("/api/v1/account").json()["sites"]) == 2)
-    with served(query) as running, running.browser() as client:
-        assert events(client, "public", last, 39) == given[-39:]
+
+    async def whole(service: Service) -> None:
+        for audience, values in published.items():
+            await until(lambda audience=audience, values=values: len(held(service, audience)) >= len(values), every=0.1)  # type: ignore[misc]
+        await until(lambda: len(service.account.newest()) == 2, every=0.1)
+
+    for _ in range(2):
+        with open_service(query, wall_clock, Names(frozenset())) as service:
+            await first_to_end(whole(service), *feeds(query, service))
+            assert {audience: sorted(held(service, audience)) for audience in published} == published
+
+
+def held(service: Service, audience: str) -> list[bytes]:
+    """Return the records of an audience that a service's index has, in order."""
+    return [value for _, value in service.history.since(audience, START, 10_000)]
 
 
 @on_any_broker
@@ -283,7 +291,7 @@ async def test_an_audience_without_a_topic_is_said(broker: AnyBroker, tmp_path: 
         await index_topics(of_one_audience(broker, tmp_path, "nobodys-own"), 1, asyncio.Event().wait)
 
 
-async def sent(broker: AnyBroker | Broker, topic: str, values: Iterable[bytes]) -> None:
+async def sent(broker: AnyBroker, topic: str, values: Iterable[bytes]) -> None:
     """Make a topic of one partition with some records."""
     await create_topics(broker.bootstrap, {topic}, partitions=1)
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
@@ -366,45 +374,45 @@ async def test_a_topic_that_was_made_anew_behind_an_index_and_has_grown_past_it_
         await index_topics(query, 12, asyncio.Event().wait)
 
 
-@pytest.mark.kafka
-def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_figures_are(
-    kafka: Broker, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@on_any_broker
+async def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_figures_are(
+    broker: AnyBroker, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended with 1 in an outage of 20 s, although its index had the history."""
-    if not kafka.killable:
-        pytest.skip("this broker may not be killed")
     for name, seconds in (("topics.LOOK_SECONDS", 0.5), ("broker_contact.PROBE_SECONDS", 0.1)):
         monkeypatch.setattr(f"connectors.serve.{name}", seconds)
     failed = spied(monkeypatch, topics, "follow_private")
     given = of_audience(folder, "outliving", 12)
-    topic, query = private_topic("outliving", "occupancy"), of_one_audience(kafka, tmp_path, "outliving")
-    asyncio.run(sent(kafka, topic, given[:6]))
-    with served(query) as running, running.browser() as client:
-        assert len(events(client, "outliving", "start", 6)) == 6
-        assert latest_of(client, "outliving")["outage_seconds"] is None
-        kafka.kill()
-        eventually(lambda: len(failed) >= 2)
-        eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is not None)
-        assert latest_of(client, "outliving")["rows"], "what was read before the outage is served"
-        assert len(events(client, "outliving", "start", 6)) == 6
-        kafka.start()
-        asyncio.run(sent(kafka, topic, given[6:]))
-        assert [value for _, value in events(client, "outliving", "start", 12)] == given
-        eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is None)
-    kafka.kill()
+    topic, query = private_topic("outliving", "occupancy"), of_one_audience(broker, tmp_path, "outliving")
+    await sent(broker, topic, given[:6])
+
+    async def outlives(service: Service) -> None:
+        await until(lambda: held(service, "outliving") == given[:6], every=0.1)
+        assert service.outage_seconds() is None
+        await broker.kill()
+        await until(lambda: len(failed) >= 2, every=0.1)
+        await until(lambda: service.outage_seconds() is not None, every=0.1)
+        assert held(service, "outliving") == given[:6], "what was read before the outage is there"
+        await broker.recover()
+        await sent(broker, topic, given[6:])
+        await until(lambda: held(service, "outliving") == given, every=0.1)
+        await until(lambda: service.outage_seconds() is None, every=0.1)
+
+    async def of_its_index_alone(service: Service) -> None:
+        await until(lambda: service.outage_seconds() is not None, every=0.1)
+        assert held(service, "outliving") == given
+
+    with open_service(query, wall_clock, Names(frozenset())) as service:
+        await first_to_end(outlives(service), *feeds(query, service))
+    await broker.kill()
     try:
-        with served(query) as running, running.browser() as client:
-            assert [value for _, value in events(client, "outliving", "start", 12)] == given, "of the index alone"
-            eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is not None)
-        with pytest.raises(ConnectionError):
-            ends(replace(query, index=tmp_path / "index" / "another"))
+        with open_service(query, wall_clock, Names(frozenset())) as service:
+            await first_to_end(of_its_index_alone(service), *feeds(query, service))
+        another = replace(query, index=tmp_path / "index" / "another")
+        with open_service(another, wall_clock, Names(frozenset())) as service, pytest.raises(ConnectionError):
+            await first_to_end(*feeds(another, service))
     finally:
-        kafka.start()
-
-
-def latest_of(client: httpx.Client, audience: str) -> dict[str, Any]:
-    answer: dict[str, Any] = client.get(f"/api/v1/latest?audience={audience}&site=east").json()
-    return answer
+        await broker.recover()
 
 
 def spied(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[BaseException]:
@@ -428,7 +436,7 @@ def policy_of(audience: str) -> str:
     return POLICY.replace("public = true\n", "").replace("public", audience)
 
 
-def of_one_audience(broker: AnyBroker | Broker, folder: Path, audience: str) -> ServeConfig:
+def of_one_audience(broker: AnyBroker, folder: Path, audience: str) -> ServeConfig:
     (folder / "policy.toml").write_text(policy_of(audience))
     (folder / "index").mkdir(mode=0o700, exist_ok=True)
     index = folder / "index" / "history"

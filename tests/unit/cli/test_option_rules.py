@@ -48,6 +48,7 @@ DAY = ("--unit", "device_day")
         ((*RUN, "--radius", ":1813"), "TACET_RADIUS_CLIENTS_FILE: must name a file"),
         ((*RUN, "--counts", "c.csv", "--topic", "counts"), "--counts: give a file, or --topic"),
         ((*RUN, "--topic", "counts"), "--counts: give a file, or --topic"),
+        ((*RUN, "--counts"), "--counts: give a file, or --topic"),
         ((*RUN, "--counts", "c.csv", "--udp", ":1162"), "give --counts alone"),
         ((*RUN, "--counts", "c.csv", "--times", "seconds"), "--columns, --timezone, --times, --devices: must be used"),
         ((*RUN, "--udp", ":1162", "--metrics-name", "host"), "--metrics-name: must be given with --metrics"),
