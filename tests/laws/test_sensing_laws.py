@@ -303,7 +303,7 @@ def small_history(rng: random.Random, start: int) -> list[tuple[int, str]]:
     return sorted(one for one in datagrams if one[0] < start + 8 * TICK)
 
 
-@pytest.mark.parametrize("start", [NOON, BEFORE_MIDNIGHT])
+@pytest.mark.parametrize("start", [pytest.param(NOON, marks=pytest.mark.long), BEFORE_MIDNIGHT])
 def test_one_datagram_less_changes_at_most_four_cells_and_four_is_attained(start: Any) -> None:
     rng = random.Random(11)
     worst = 0

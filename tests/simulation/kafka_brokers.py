@@ -386,11 +386,14 @@ class Cluster:
 
         return abort
 
-    def make_anew(self, name: str) -> None:
-        """Delete a topic, and create it again with the same settings."""
+    def make_anew(self, name: str, *, refill: bool = False) -> None:
+        """Delete a topic, and create it again with the same settings; ``refill`` it with what it held, reversed."""
         former = self.topics[name]
-        self.world.log("cluster", f"{name} is made anew")
+        self.world.log("cluster", f"{name} is made anew" + (", and holds in reverse what it held" if refill else ""))
         self.create(name, len(former), len(former[0].replicas), self.config[name])
+        if refill:
+            for made, before in zip(self.topics[name], former, strict=True):
+                made.fill_reversed(before, self.now_ms())
         for partition in former:
             partition.notify()
 

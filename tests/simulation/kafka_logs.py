@@ -200,6 +200,22 @@ class Partition:
         data = marker(producer, epoch, now_ms + ahead_ms, commit=commit)
         self.append(data, _marker_header(producer, epoch), now_ms, ahead_ms)
 
+    def fill_reversed(self, former: Partition, now_ms: int) -> None:
+        """Hold the transactions of another partition, the last one first; this one ends where the other one does.
+
+        No producer is known, as in a topic that was just created.
+        """
+        transactions: list[list[Batch]] = [[]]
+        for batch in former.batches:
+            transactions[-1].append(batch)
+            if batch.marker:
+                transactions.append([])
+        for batch in (batch for each in reversed(transactions) for batch in each):
+            self.append(batch.data, header_of(batch.data), now_ms)
+        self._producers.clear()
+        self.ends = dict.fromkeys(self.replicas, self.end)
+        self.high_watermark = self.end
+
     def _remember(self, batch: Batch) -> None:
         if batch.producer < 0:
             return

@@ -22,8 +22,8 @@ from tests.simulation.schedules import (
 class PortRun(Run):
     """Partition tasks and engines over a simulated log."""
 
-    def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
-        super().__init__(seed, events, folder)
+    def __init__(self, seed: int, events: Schedule, folder: Path, within: float | None = None) -> None:
+        super().__init__(seed, events, folder, within)
         self.log = port.Log(self.world)
         self._aims = self.log.aims
         self.assignment = port.Assignment()

@@ -49,9 +49,11 @@ class Run(ABC):
 
     own_globals: ClassVar[Globals] = {}
 
-    def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
+    def __init__(self, seed: int, events: Schedule, folder: Path, within: float | None = None) -> None:
+        """Prepare a run; ``within`` so many seconds everything must be out, though faults last."""
         self.world = World(seed)
         self.events = events
+        self._within = within
         self.key = folder / "key"
         self.processes: dict[str, Process] = {}
         self.faults: list[str] = []
@@ -220,7 +222,9 @@ class Run(ABC):
         for event in self.events:
             world.at(begin + event.at, lambda event=event: self._begin(event))  # type: ignore[misc]
         calm = max([event.at + event.length for event in self.events], default=0.0)
-        world.run(lambda: False, calm + 0.1)
+        if self._within is not None and not world.run(self._complete, self._within):
+            self.faults.append(f"late: {self._late()} {self._within:.0f} s after the start")
+        world.run(lambda: False, max(begin + calm + 0.1 - world.now, 0.0))
         self._aims.clear()
         world.log("faults", "are over")
         over = world.now

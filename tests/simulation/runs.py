@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Protocol
 
 from tests.simulation.port_run import PortRun
 from tests.simulation.run import Run
@@ -17,18 +17,24 @@ from tests.simulation.schedules import (
 from tests.simulation.wire_run import WireRun
 
 
-def _runner(kind: type[Run], level: str) -> Callable[[int, Schedule | None], Outcome]:
-    def run(seed: int, events: Schedule | None = None) -> Outcome:
+class Runner(Protocol):
+    """Runs schedules at a level."""
+
+    def __call__(self, seed: int, events: Schedule | None = None, within: float | None = None) -> Outcome:
         """Run a schedule, by default the one that the seed draws."""
+
+
+def _runner(kind: type[Run], level: str) -> Runner:
+    def run(seed: int, events: Schedule | None = None, within: float | None = None) -> Outcome:
         with TemporaryDirectory() as folder:
-            return kind(seed, draw(seed, level) if events is None else events, Path(folder)).run()
+            return kind(seed, draw(seed, level) if events is None else events, Path(folder), within).run()
 
     return run
 
 
 def run_kept(kept: Kept) -> Outcome:
     """Run a kept schedule; what must be said and is not is a problem too."""
-    outcome = LEVELS[kept.level](kept.seed, kept.events)
+    outcome = LEVELS[kept.level](kept.seed, kept.events, kept.within)
     if not any(kept.says in line for line in outcome.lines):
         outcome.problems.append(f"silent: nobody says {kept.says!r}")
     return outcome

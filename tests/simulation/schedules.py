@@ -212,6 +212,8 @@ class Kept:
     events: Schedule
     says: str = ""
     """What a program must say in it."""
+    within: float | None = None
+    """Seconds after the start of the programs within which everything must be out, though faults last."""
 
 
 def kept_schedules() -> list[Kept]:

@@ -64,6 +64,11 @@ def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     assert len(digests[0][0].split()[1]) == 32
 
 
+def test_a_schedule_with_a_bound_of_its_own_fails_if_not_everything_is_out_by_then() -> None:
+    found = [LEVELS["port"](1, [], within).problems for within in (19.0, 40.0)]
+    assert [[each.partition(":")[0] for each in problems] for problems in found] == [["late"], []]
+
+
 def test_a_run_that_fails_is_shrunk_to_the_events_that_make_it_fail() -> None:
     def run(seed: int, events: Schedule) -> Outcome:
         """Fail if a long pause and a kill come together; with the pause alone, in another way."""

@@ -184,7 +184,7 @@ def test_zones_and_windows_are_independent(noise: Any) -> None:
 
 # --- attributes -----------------------------------------------------------------------------------------------
 
-OFFICES, DAYS = 40, 250
+OFFICES, DAYS = 40, 125
 ATTRIBUTES = """
 [[release]]
 name = "d"

@@ -65,6 +65,7 @@ def test_of_simulated_days() -> None:
     assert shares(seen, zones, timezone="America/Los_Angeles") == pytest.approx((0.475, 0.445, 0.061), abs=0.001)
 
 
+@pytest.mark.long
 def test_of_simulated_days_on_which_presence_lasts_an_hour_after_each_event() -> None:
     simulation = simulate(replace(DAY_SHOWN, days=3))
     building = simulation.building
@@ -93,6 +94,7 @@ def test_of_recorded_days_at_one_place(facility: int, share: tuple[float, float]
     assert (zones, building) == pytest.approx(share, abs=0.001)
 
 
+@pytest.mark.long
 @pytest.mark.shared_data
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published data sets are not beside the project")
 def test_of_recorded_days_at_eleven_places() -> None:
