@@ -65,7 +65,7 @@ def numbered(site: str, numbers: range) -> list[tuple[str, bytes | None]]:
 async def wait_for(broker: Broker, topic: str, count: int) -> None:
     async with waiting_for(f"{count} records of {topic}"):
         while len(await records(broker.bootstrap, topic)) < count:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
 
 
 async def published(broker: Broker, topics: Topics) -> dict[str, str]:
