@@ -125,6 +125,8 @@ class WireRun(Run):
         """The workers of the later mechanism version."""
         self._upgrading = False
         """Whether all workers are to be of the later mechanism version."""
+        self._consents = True
+        """Whether workers are started with ``--accept-policy`` where they need it."""
         self._begins: dict[int, int] = {}
         """By partition, the first message that the later key reads."""
         self._folder = folder
@@ -149,7 +151,7 @@ class WireRun(Run):
             self.cluster.bootstrap,
             self._key_of(name),
             self._policy,
-            accept_policy=self._changed or name in self._upgraded,
+            accept_policy=self._consents and (self._changed or name in self._upgraded),
             accept_loss=self._admin.accept_loss,
             options=self._options,
         )
@@ -661,6 +663,11 @@ class WireRun(Run):
             return nothing
         self._upgrading, self._restarted = True, {0, 1, 2}
         self._upgrade(target)
+        return nothing
+
+    def _withdraw_consent(self, target: str) -> End:
+        """Start workers without ``--accept-policy`` from now on: an operator gives that order once."""
+        self._consents = False
         return nothing
 
     def _upgrade(self, name: str) -> None:
