@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Generator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Literal
 
 from starlette.requests import Request
@@ -312,8 +313,16 @@ async def operator(request: Request) -> Response:
          "denied": [denied.model_dump() for denied in service.account.denials.of(site)]}
         for site, row in service.operator.newest().items()
     ]  # fmt: skip
-    free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
+    free = None if service.store is None else await service.run_query(_free_mib, service.store)
     return answer({"sites": rows, "free_mib": free, "outage_seconds": service.outage_seconds()})
+
+
+def _free_mib(store: Path) -> int | None:
+    """Return the free space of the store's disk in MiB; None if the folder is not there at the moment."""
+    try:
+        return shutil.disk_usage(store).free >> 20
+    except OSError:
+        return None
 
 
 def _lag(service: Service, site: str, window_end: str | None) -> dict[str, object]:

@@ -19,6 +19,8 @@ from .catalogue import CatalogueError, Mutant, locate, mutated
 KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 TIMEOUT = 600.0
 """Seconds for the nearest tests of one mutant; whoever needs more is not a near test."""
+HANGING = 150
+"""Seconds after which one test fails: a mutant that makes it hang is found."""
 PATIENCE = "60"
 """Seconds for which a test waits for what a mutant may keep from coming."""
 COPIED = (
@@ -66,7 +68,8 @@ def copies(tree: Path, folder: Path, count: int) -> Iterator[queue.Queue[Path]]:
 
 def run_tests(copy: Path, tests: Iterable[str], timeout: float) -> tuple[int | None, str]:
     """Run tests in a copy; return pytest's exit code (None: out of time) and the last line of what it said."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
+    command += ["-o", f"timeout={HANGING}", *tests]
     environment = os.environ | {
         "PYTHONPATH": str(copy),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -223,7 +223,7 @@ class Run(ABC):
             world.at(begin + event.at, lambda event=event: self._begin(event))  # type: ignore[misc]
         calm = max([event.at + event.length for event in self.events], default=0.0)
         if self._within is not None and not world.run(self._complete, self._within):
-            self.faults.append(f"late: {self._late()} {self._within:.0f} s after the start")
+            self.faults.append(f"late: {self._late()} {self._within:g} s after the start")
         world.run(lambda: False, max(begin + calm + 0.1 - world.now, 0.0))
         self._aims.clear()
         world.log("faults", "are over")

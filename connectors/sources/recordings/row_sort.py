@@ -86,13 +86,8 @@ class RowSort:
         if len(self._buffer) >= self._run_rows * _ROW.size:
             self._spill()
 
-    def sorted(self) -> Iterator[Packed]:
-        """Yield all rows in order; to be called once, after the last row was added."""
-        for block in self.blocks():
-            yield from unpacked(block)
-
     def blocks(self) -> Iterator[npt.NDArray[np.void]]:
-        """Yield the same as arrays of ``PACKED``, some rows at a time."""
+        """Yield all rows in order, as arrays of ``PACKED``; to be called once, after the last row was added."""
         if self._lanes and self._buffer:
             self._spill()
         run = np.frombuffer(self._sorted_run(), dtype=PACKED)

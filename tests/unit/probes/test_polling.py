@@ -20,7 +20,7 @@ from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier
 from tests.unit.snmp.v3_controller import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate, user
 
 AGENT, USER, NUMBER, SALT = Agent(ENGINE, 3, 1000), b"tacet", 4711, bytes(8)
-KEYS = USERS.keys(USER, ENGINE)
+KEYS = USERS.all_keys(USER, ENGINE)[0]
 
 
 def response(
@@ -54,7 +54,7 @@ def test_anything_else_is_no_answer() -> None:
     assert {uptime(each, b"c0mm", NUMBER) for each in wrong} == {None}
     lies = [
         answer(response(), keys=None), answer(response(), keys=KEYS._replace(cipher=b"")),
-        answer(response(), keys=USERS.keys(USER, OTHER_ENGINE)),
+        answer(response(), keys=USERS.all_keys(USER, OTHER_ENGINE)[0]),
         answer(response(), AGENT._replace(engine=OTHER_ENGINE)),
         answer(response(), number=NUMBER + 1), answer(response(number=NUMBER + 1)), b"",
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def test_a_discovered_agent_reports_its_engine_and_time() -> None:
     assert agent is not None
     assert agent.engine == at.own.engine
     assert discovered_agent(report, NUMBER + 1) is None
-    keys = USERS.keys(USER, agent.engine)
+    keys = USERS.all_keys(USER, agent.engine)[0]
     blank = Agent(agent.engine, 0, 0)
     query = secured_question(keys, blank, USER, NUMBER, SALT)
     report = reported(at, query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -249,6 +250,17 @@ async def test_readers_of_the_account_and_operators_see_all_audiences(client: ht
     (row,) = (await body(client, "operator"))["sites"]
     assert (row["silent_sources"], row["accepted"], row["lag_seconds"]) == (None, 5, 1800.0)
     assert row["denied"] == [{"release": "occupancy", "audience": "public", "reason": "budget", "windows": 1}]
+
+
+async def test_operators_see_the_disk_of_the_store_and_the_rest_also_while_the_folder_is_away(
+    service: Service, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    service.store = tmp_path
+    assert (await body(client, "operator"))["free_mib"] > 0
+    service.store = tmp_path / "not mounted"
+    status = await body(client, "operator")
+    assert status["free_mib"] is None
+    assert len(status["sites"]) == 1
 
 
 async def test_a_session_ends_and_its_cookie_is_only_for_this_service(

@@ -62,7 +62,7 @@ class Controller:
         return (now - self.started) // SECOND
 
     def keys(self, **more: Any) -> Keys:
-        return self.users.keys(self.name, self.engine)._replace(**more)
+        return self.users.all_keys(self.name, self.engine)[0]._replace(**more)
 
     def trap(self, now: Micros, number: int = 1, **more: Any) -> bytes:
         """One trap; ``keys``, ``time``, ``boots``, ``pdu`` and ``flags`` may be given."""

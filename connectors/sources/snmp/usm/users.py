@@ -147,10 +147,6 @@ class Users:
         entry = None if self._listed is None else self._listed.listed(host)
         return None if entry is None else self._sources[entry]
 
-    def keys(self, name: bytes, engine: bytes) -> Keys:
-        """Return a user's keys at an engine, by the passwords that the file lists first."""
-        return self.all_keys(name, engine)[0]
-
     def _all_keys(self, name: bytes, engine: bytes) -> tuple[Keys, ...]:
         """Return all of a user's keys that are valid now; none if the user no longer exists."""
         return tuple(self._keys(user, masters, engine) for user, masters in self._users.get(name, ()))
