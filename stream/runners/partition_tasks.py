@@ -434,8 +434,12 @@ class TaskManager:
         engine = await self._engine_factory(partition)
         position = engine.restore(await self._snapshot(writer))
         entries, audit_end = await audit_beyond(engine, writer)
-        if position is None and not entries:
-            await _check_no_earlier_results(partition, writer)
+        if position is None and not entries and (topic := await writer.released()) is not None:
+            # If this process was paused, another owner may have written the partition's first records meanwhile.
+            position = engine.restore(await self._snapshot(writer))
+            entries, audit_end = await audit_beyond(engine, writer)
+            if position is None and not entries:
+                raise _results_without_ledger(partition, topic)
         loss = None if position is None else await loss_of(partition, engine, writer, position, bounds)
         if loss is not None:
             if engine.has_unreplayed_entries():
@@ -535,12 +539,9 @@ class TaskManager:
             raise
 
 
-async def _check_no_earlier_results(partition: int, writer: TransactionalWriter) -> None:
-    """Raise UsageError if results were published before: with an empty ledger their windows would be released again."""
-    topic = await writer.released()
-    if topic is not None:
-        msg = (
-            f"partition {partition}: must have the audit and snapshot records that belong to what {topic} holds, but "
-            "both are empty; fresh books would release windows again; 'tacet recover --kafka' lists the remedies"
-        )
-        raise UsageError(msg)
+def _results_without_ledger(partition: int, topic: str) -> UsageError:
+    """Return the error for results whose ledger is missing: with an empty one their windows would be released again."""
+    return UsageError(
+        f"partition {partition}: must have the audit and snapshot records that belong to what {topic} holds, but "
+        "both are empty; fresh books would release windows again; 'tacet recover --kafka' lists the remedies"
+    )

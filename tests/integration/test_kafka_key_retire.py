@@ -233,7 +233,7 @@ def test_a_lost_key_and_one_after_it(scenario: Scenario) -> None:
     finished(scenario)
     before = bodies(scenario.kafka, AUDIT)
     (scenario.folder / "key").unlink()
-    assert "begins with" in retire(scenario, "--lost")
+    assert "starts with" in retire(scenario, "--lost")
     entries = go_on(scenario, "second")
     assert_one_ledger_went_on(scenario, entries, "second")
     assert {entry["hash"] for entry in before} < {entry["hash"] for entry in entries}

@@ -645,6 +645,26 @@ async def test_a_message_that_passes_its_time_while_a_log_is_compared_is_no_loss
         assert (await tenures(journal).open(2, report)).fetch_offset == EVERY
 
 
+async def test_a_worker_that_was_paused_reads_again_what_another_has_begun_meanwhile() -> None:
+    """It found no state, was paused, and finds results: those of its heir, whose state there is by now."""
+
+    class Paused(FakeJournal):
+        async def acquire(self, partition: int) -> FakeWriter:
+            writer = await super().acquire(partition)
+
+            async def released() -> str:
+                await feed(await tenures(self.heirs).open(partition, bounds(0, 100)), EVERY)
+                self.snapshots, self.audit = self.heirs.snapshots, self.heirs.audit
+                return TOPICS.private
+
+            writer.released = released  # type: ignore[method-assign]
+            return writer
+
+        heirs = FakeJournal()
+
+    assert (await tenures(Paused()).open(1, bounds(0, 100))).fetch_offset == EVERY
+
+
 async def test_books_are_not_begun_anew_where_results_were_published() -> None:
     journal = FakeJournal()
     journal.used = TOPICS.private
