@@ -432,12 +432,10 @@ class TaskManager:
 
     async def _restored(self, partition: int, writer: TransactionalWriter, bounds: Bounds) -> PartitionTask:
         engine = await self._engine_factory(partition)
-        position = engine.restore(await self._snapshot(writer))
-        entries, audit_end = await audit_beyond(engine, writer)
+        position, entries, audit_end = await self._read_state(engine, writer)
         if position is None and not entries and (topic := await writer.released()) is not None:
             # If this process was paused, another owner may have written the partition's first records meanwhile.
-            position = engine.restore(await self._snapshot(writer))
-            entries, audit_end = await audit_beyond(engine, writer)
+            position, entries, audit_end = await self._read_state(engine, writer)
             if position is None and not entries:
                 raise _results_without_ledger(partition, topic)
         loss = None if position is None else await loss_of(partition, engine, writer, position, bounds)
@@ -460,6 +458,11 @@ class TaskManager:
             consent=self.consent_to,
             loss_accepted=loss is not None,
         )
+
+    async def _read_state(self, engine: Engine, writer: TransactionalWriter) -> tuple[int | None, list[bytes], int]:
+        """Restore an engine; return its next offset, the audit records beyond its state, and the offset after them."""
+        position = engine.restore(await self._snapshot(writer))
+        return position, *await audit_beyond(engine, writer)
 
     def _replace(self, task: PartitionTask) -> None:
         former = self.tasks.get(task.partition)
