@@ -1,0 +1,52 @@
+"""A leader whose follower hangs holds its answers back; its clients wait for them.
+
+A client that takes such a leader for one that hangs cuts a connection that works, and sends the same records again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation import occupancy
+from tests.simulation.kafka_brokers import FENCED_AFTER, Broker, Cluster
+from tests.simulation.kafka_logs import batches_of, header_of
+from tests.simulation.started_workers import prepared
+
+Sent = tuple[int, int, int, str, int]
+"""Producer, its epoch, base sequence, topic and partition of a batch."""
+
+
+def test_a_leader_whose_follower_hangs_gets_each_batch_once_and_nobody_takes_it_for_hanging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = Counter[Sent]()
+    answer = Cluster.answer
+
+    def noted(cluster: Cluster, broker: Broker, request: Any) -> None:
+        if request.kind.__name__.startswith("ProduceRequest"):
+            for topic in request.fields["topics"]:
+                for part in topic["partitions"]:
+                    for batch in map(header_of, batches_of(part["messages"])):
+                        sent[batch.producer, batch.epoch, batch.sequence, topic["topic"], part["partition"]] += 1
+        answer(cluster, broker, request)
+
+    with prepared(tmp_path) as scenario:
+        hanging, *others = scenario.cluster.brokers.values()
+        scenario.worker("worker")
+        scenario.until(lambda: scenario.says("worker     partition"))
+        monkeypatch.setattr(Cluster, "answer", noted)
+        hanging.hang()
+        scenario.world.run(lambda: False, occupancy.SESSION_TIMEOUT)  # four times as long as nobody asks
+        partitions = [each for each in scenario.cluster.partitions() if each.leader != hanging.number]
+        assert any(each.high_watermark < each.end for each in partitions)
+        scenario.world.run(lambda: False, FENCED_AFTER)
+        hanging.recover()
+        scenario.until(scenario._complete)
+        assert [batch for batch, times in sent.items() if times > 1] == []
+        assert scenario.says(f"a broker at {hanging.host}:9092 hangs")
+        assert not any(scenario.says(f"a broker at {other.host}:9092 hangs") for other in others)
+        assert scenario.check() == []
