@@ -52,6 +52,16 @@ zones = { kind = "hall" }
 epsilon = { public = "0.5" }
 """
 
+PLAIN = """
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "laplace"
+zones = { kind = "hall" }
+epsilon = { public = "0.5" }
+"""
+"""A release that costs little, for tests of what comes before it."""
+
 ATTRIBUTES = """
 [[release]]
 name = "office-day"

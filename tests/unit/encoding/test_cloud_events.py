@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from connectors.storage.kafka.topics import topic_names
@@ -17,13 +19,19 @@ POLICY = building()
 CROWD = people(hours=29)
 
 
+@cache
+def of_crowd() -> tuple[OutputRecord, ...]:
+    """Return the private records of the full building."""
+    return tuple(private(CROWD))
+
+
 def private(seen: list[Seen]) -> list[OutputRecord]:
     return [each for each in in_order(outputs_of(POLICY, seen)) if each.topic.startswith("tacet.private.")]
 
 
 def test_headers_say_what_the_record_says() -> None:
     kinds = set()
-    for each in private(CROWD):
+    for each in of_crowd():
         record, headers = parse_record(each.value), headers_of(each)
         read = {name: value.decode() for name, value in headers}
         assert list(read) == [
@@ -57,8 +65,8 @@ def test_revised_values_are_an_event_of_the_window_with_which_they_come() -> Non
 def test_headers_have_no_shape_that_depends_on_people() -> None:
     """A full building and one that two people have crossed, over the same time: the same headers, byte for byte."""
     full, empty = (
-        [(each.topic, each.timestamp_ms, headers_of(each)) for each in private(seen)]
-        for seen in (CROWD, [CROWD[0], CROWD[-1]])
+        [(each.topic, each.timestamp_ms, headers_of(each)) for each in records]
+        for records in (of_crowd(), private([CROWD[0], CROWD[-1]]))
     )
     assert len(full) > 500
     assert full == empty
@@ -66,7 +74,7 @@ def test_headers_have_no_shape_that_depends_on_people() -> None:
 
 def test_headers_of_a_release_and_audience_are_of_one_size() -> None:
     sizes: dict[tuple[str, int], set[int]] = {}
-    for each in private(CROWD):
+    for each in of_crowd():
         zones = len(ReleaseId.parse(each.id).where)  # of attributes the zone's name is in it
         headers = headers_of(each)
         sizes.setdefault((each.topic, zones), set()).add(sum(len(name) + len(value) for name, value in headers))

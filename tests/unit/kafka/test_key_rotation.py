@@ -18,6 +18,7 @@ POLICY = load_policy(
         f"""
 [site.{name}]
 sources = ["10.0.0.1"]
+tick = "30min"
 [[site.{name}.zones]]
 id = "1"
 capacity = 5

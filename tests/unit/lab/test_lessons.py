@@ -84,7 +84,7 @@ def test_the_truth_has_all_points_in_every_round(task: Any, number: int) -> None
 
 @pytest.mark.parametrize("task", TASKS)
 def test_truth_does_not_depend_on_epsilon_but_what_is_shown_does(task: Any) -> None:
-    small, large = case(task, 4, "0.1"), case(task, 4, "3")
+    small, large = case(task, 7, "0.1"), case(task, 7, "10")
     assert small.truth == large.truth
     assert (small.series[0].values != large.series[0].values).any()
 
@@ -97,7 +97,7 @@ def test_at_a_large_epsilon_the_values_alone_answer_nearly_all(rounds: Iterable[
 
 def test_rounds_are_not_all_alike() -> None:
     for task in TASKS:
-        assert len({case(task, number, "1").truth for number in (0, 2, 4, 7)}) > 1
+        assert len({case(task, number, "1").truth for number in (0, 7)}) > 1
 
 
 @pytest.mark.long

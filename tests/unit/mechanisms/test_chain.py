@@ -63,8 +63,12 @@ def test_joint_release_costs_a_coalition_its_finest_epsilon_exactly() -> None:
 
 def test_marginal_of_any_coalition_costs_its_finest_epsilon() -> None:
     epsilons = [F("1"), F("0.6"), F("0.3")]
-    grid = range(-14, 16)
-    table = {c: np.array([[[joint(epsilons, (x, y, w), c) for w in grid] for y in grid] for x in grid]) for c in (0, 1)}
+    grid = np.arange(-14, 16)
+    first, second = (step_pmf(*pair, grid[None, :] - grid[:, None]) for pair in pairwise(epsilons))
+    steps = first[:, :, None] * second[None, :, :]
+    table = {c: pmf(epsilons[0], grid - c)[:, None, None] * steps for c in (0, 1)}
+    for x, y, w in ((0, 0, 0), (9, 14, 22), (29, 3, 12)):
+        assert table[1][x, y, w] == pytest.approx(joint(epsilons, (x - 14, y - 14, w - 14), 1))
     for seen in (pair for n in (1, 2) for pair in combinations(range(3), n)):
         hidden = tuple(set(range(3)) - set(seen))
         inner = tuple(slice(8, -8) for _ in seen)

@@ -161,11 +161,12 @@ PINNED_GAUSSIAN = "e3b63a41db76307d37ac548f9d082b28624e328dc4cc741eee10ba59932a2
 # Behaviour
 
 
-def test_jump_after_a_week_at_zero_is_followed_at_once() -> None:
+@pytest.mark.parametrize("days", [1, pytest.param(7, marks=pytest.mark.long)])
+def test_jump_after_a_long_time_at_zero_is_followed_at_once(days: int) -> None:
     stage, state = RegimeFilter((1000,), laplace_noise(F(1))), RegimeFilter((1000,), laplace_noise(F(1))).initial()
-    noise = discrete_laplace(b"k" * 32, b"a week at zero", F(1), 2016)
+    noise = discrete_laplace(b"k" * 32, b"a week at zero", F(1), days * 288)
     medians = []
-    for tick in range(2016):
+    for tick in range(days * 288):
         slot = WeekSlot(tick // 6 % 48, tick // 12 % 24, tick >= 5 * 288)
         state, [estimate] = stage.step(state, FilterItem(noise[tick : tick + 1], slot))
         medians.append(int(estimate.median[0]))

@@ -53,7 +53,7 @@ def test_jumps_over_all_of_2220_counts_are_followed_as_on_the_whole_grid(epsilon
     assert_equal(laplace_noise(F(epsilon)), 2220, drawn(truth[:, None], epsilon), calendar=calendar)
 
 
-@pytest.mark.parametrize("epsilon", ["0.05", "0.5", "2"])
+@pytest.mark.parametrize("epsilon", ["0.05", pytest.param("0.5", marks=LONG), "2"])
 def test_zones_that_wander_and_jump_are_followed_as_on_the_whole_grid(epsilon: str) -> None:
     steps = np.random.default_rng(3).choice([-150, -30, -3, 0, 0, 0, 0, 0, 0, 3, 30, 150], (60, 4))
     assert_equal(laplace_noise(F(epsilon)), 500, drawn(np.abs(np.cumsum(steps, axis=0)) % 500, epsilon))

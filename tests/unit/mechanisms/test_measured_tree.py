@@ -86,11 +86,12 @@ def test_each_node_has_a_filter_of_its_own_that_reads_its_noisy_values_alone() -
 
 
 def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() -> None:
-    """Days of a hundred windows: seven nodes, told of over the first 24 windows of the second day."""
+    """Days of 60 windows: seven nodes, told of over the first twelve windows of the second day."""
+    long = 60
     state, reported, noisy = FILTERED.initial(), list[RevisedDay](), list[Ints]()
-    for number in range(130):
+    for number in range(long + 14):
         item = tick(number, [9, 3, 12, 0])
-        item = item._replace(slot=item.slot._replace(day=number // 100))
+        item = item._replace(slot=item.slot._replace(day=number // long))
         noisy.append(FILTERED._noisy(item))
         state, [values] = FILTERED.step(state, item)
         reported += values.histories
@@ -98,9 +99,9 @@ def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() ->
     median = np.concatenate([each.median for each in reported], axis=1)
     by_node: Ints = median[:, np.argsort(np.concatenate([each.zones for each in reported]))]
     for level, here in enumerate(TREE.levels):
-        alone, found = FILTERED.nightly[level].initial(), np.zeros((100, len(TREE.names[level])), np.int64)
+        alone, found = FILTERED.nightly[level].initial(), np.zeros((long, len(TREE.names[level])), np.int64)
         for number, row in enumerate(noisy):
-            slot = tick(number, [0] * 4).slot._replace(day=number // 100)
+            slot = tick(number, [0] * 4).slot._replace(day=number // long)
             alone, [own] = FILTERED.nightly[level].step(alone, FilterItem(row[here], slot))
             for each in own.histories:
                 found[:, each.zones] = each.median

@@ -149,9 +149,9 @@ def test_windows_that_were_denied_are_not_there() -> None:
 
 
 def test_a_day_is_seen_in_the_light_of_windows_before_it_and_no_others() -> None:
-    """Another first window changes what is told of a later day; one that lies further back than 144 does not."""
-    items, told = stream(5, (7,)), []
-    for changed in (None, 0, 3 * LONG - BEFORE - 1, 3 * LONG - BEFORE):
+    """One that lies further back than 144 windows changes nothing; the 144th does."""
+    items, told = stream(4, (7,)), []
+    for changed in (None, 3 * LONG - BEFORE - 1, 3 * LONG - BEFORE):
         noisy = [item.noisy.copy() for item in items]
         if changed is not None:
             noisy[changed] += 9
@@ -159,9 +159,7 @@ def test_a_day_is_seen_in_the_light_of_windows_before_it_and_no_others() -> None
         *_, (state, _) = run(nightly((7,)), again)
         told.append([item.noisy.tolist() for item in state.log])
     assert len(told[0]) == BEFORE + LONG
-    assert told[0] == told[1] == told[2]
-    first_of_log = 5 * LONG - len(told[0])
-    assert first_of_log == 4 * LONG - BEFORE
+    assert told[0] == told[1] != told[2]
 
 
 def test_no_more_is_kept_than_a_day_and_what_is_before_it_and_of_the_next_what_learning_takes() -> None:
@@ -206,7 +204,7 @@ def test_changes_of_two_days_add_up() -> None:
 def test_a_restart_at_any_window_changes_nothing(calendar: bool) -> None:
     stage = nightly(calendar=calendar)
     state, through = stage.initial(), stage.initial()
-    for place, item in enumerate(stream(3)):
+    for place, item in enumerate(stream(3 if calendar else 2)):
         state, [expected] = stage.step(state, item)
         data = stage.encode(through)
         through = stage.decode(data)

@@ -94,8 +94,13 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, key: Path) -> list[list[tuple[Micros, Shown]]]:
-    folder = tmp_path_factory.mktemp("runs")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the stores of both runs are."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path, key: Path) -> list[list[tuple[Micros, Shown]]]:
     return [list(run(folder / str(number), key, MANY, seen)) for number, seen in enumerate((OTHERS, OTHERS + MORE))]
 
 
@@ -172,11 +177,11 @@ STANDING = (
 
 
 def test_what_was_spent_and_is_left_is_told_again_after_a_restart_before_any_window_closes(
-    tmp_path: Path, key: Path
+    folder: Path, key: Path, runs: list[list[tuple[Micros, Shown]]]
 ) -> None:
-    *_, (now, before) = run(tmp_path / "store", key, MANY, OTHERS)
+    now, before = runs[0][-1]
     monitor = Monitor("run", MANY, None, lambda: now)
-    with opened(MANY, key, tmp_path / "store") as (runner, _):
+    with opened(MANY, key, folder / "0") as (runner, _):
         watch_embedded(monitor, runner, MANY, live=False)
         after = shown(monitor.metrics)
     assert {name: after[name] for name in STANDING} == {name: before[name] for name in STANDING}

@@ -478,7 +478,7 @@ def test_a_name_that_is_small_at_one_site_is_published_at_none(tmp_path: Path) -
 def test_a_policy_from_a_recording_says_that_it_is_for_a_laboratory(tmp_path: Path) -> None:
     recording = tmp_path / "rows.csv"
     recording.write_text("time,device,access_point,site\n2018-02-01T08:00:00Z,a4:00:00:00:00:01,5C52.1E00.2010,dbh\n")
-    done = CliRunner().invoke(tacet, ["policy", "init", "--from-observations", str(recording)])
+    done = CliRunner().invoke(tacet, ["policy", "init", "--count", "ticks", "--from-observations", str(recording)])
     assert "LABORATORY" in done.stdout
     policy = load_policy(done.stdout, "made")
     assert policy.site["dbh"].name == "dbh (from a recording)"

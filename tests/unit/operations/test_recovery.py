@@ -36,19 +36,26 @@ def reached(message: ObservationBatch | Heartbeat) -> Micros:
     return message.watermark
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> Path:
-    """Return a folder with a production key and a store that has released, and ``half`` its earlier copy."""
-    key_files.create(tmp_path / "key", laboratory=False)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of ``scenario``, for all tests."""
+    folder = tmp_path_factory.mktemp("made")
+    key_files.create(folder / "key", laboratory=False)
     for part, name in ((LOG[: len(LOG) // 2], "half"), (LOG[len(LOG) // 2 :], "heads")):
-        with embedded(POLICY, tmp_path / "key", tmp_path / "store") as runner:
+        with embedded(POLICY, folder / "key", folder / "store") as runner:
             for message in part:
                 runner.process(message, durable=False)
         if name == "half":
-            shutil.copytree(tmp_path / "store", tmp_path / "half")
-            note_heads(tmp_path, "early.json")
-    note_heads(tmp_path, "heads.json")
-    return tmp_path
+            shutil.copytree(folder / "store", folder / "half")
+            note_heads(folder, "early.json")
+    note_heads(folder, "heads.json")
+    return folder
+
+
+@pytest.fixture
+def scenario(made: Path, tmp_path: Path) -> Path:
+    """Return a folder with a production key and a store that has released, and ``half`` its earlier copy."""
+    return Path(shutil.copytree(made, tmp_path, dirs_exist_ok=True))
 
 
 def note_heads(scenario: Path, name: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from connectors.keys import key_files
 from connectors.sources.recordings import observations, text_rows
 from connectors.sources.recordings.dialect import FIELDS as COLUMNS
 from connectors.sources.recordings.observations import ObservationFile, shortfall
@@ -25,6 +26,7 @@ from stream.schemas import AUDIT, parse_time, rfc3339
 from tests.support.patience import PATIENCE
 from tests.support.small_building import (
     EVENING,
+    PLAIN,
     SITE,
     SOURCES,
     Seen,
@@ -109,9 +111,10 @@ def test_the_first_window_is_the_first_tick_at_or_after_the_first_row(tmp_path: 
 def test_at_the_end_nobody_is_left(tmp_path: Path) -> None:
     seen = people(hours=14)
     path = write_csv(tmp_path / "o.csv", seen)
-    made = Pipeline(building(tick="5min"), SITE, laboratory(), Options(occupancy=True))
+    policy = building(tick="5min", releases=PLAIN)
+    made = Pipeline(policy, SITE, laboratory(), Options(occupancy=True))
     states, outputs = made.initial(), []
-    for item in read(path, building(tick="5min"))[1]:
+    for item in read(path, policy)[1]:
         states, more = made.step(states, item)
         outputs += more
     windows = bodies(outputs, "tacet.occupancy.v1")
@@ -413,9 +416,7 @@ def test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done(tmp_path: 
     path = text(tmp_path, GOOD, "nonsense,a4:5e:60:c0:ff:ee,x,y", LATER)
     (tmp_path / "p.toml").write_text(policy_text())
     tacet = [sys.executable, "-m", "connectors"]
-    subprocess.run(
-        [*tacet, "key", "create", "k", "--laboratory"], cwd=tmp_path, check=True, timeout=PATIENCE, capture_output=True
-    )
+    key_files.create(tmp_path / "k", laboratory=True)
     done = subprocess.run(
         [*tacet, "replay", str(path), "--policy", "p.toml", "--key-file", "k", "--out", "out"],
         cwd=tmp_path, timeout=PATIENCE, check=False, capture_output=True, text=True,

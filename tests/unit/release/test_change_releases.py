@@ -91,9 +91,10 @@ def of_public(records: Iterable[dict[str, Any]], key: str = "reason") -> list[An
 
 
 def test_a_day_is_charged_once_and_every_window_is_released() -> None:
-    records, charges, _ = released(windows(FOUR + TICK, 289))
-    assert of_public(records) == [None] * 289
-    assert of_public(records, "spend") == ["2", *["0"] * 287, "2"]
+    site = PLACE.replace("[site.dbh]", '[site.dbh]\ntick = "30min"')
+    records, charges, _ = released(half_hours(FOUR, 49), ReleaseStage(policy(site=site), "dbh", KEYS))
+    assert of_public(records) == [None] * 49
+    assert of_public(records, "spend") == ["2", *["0"] * 47, "2"]
     terms = charges[0].terms
     assert terms is not None
     assert (terms.noise, terms.ticks, len(terms.parameters)) == (CHANGES, 8, 3)

@@ -249,8 +249,14 @@ def pages(kept: Any, granularity: str, limit: int, **more: Any) -> list[list[Any
             return rows
 
 
-@pytest.mark.parametrize("granularity", ["5min", "15min", "1h", "1d"])
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(
+    ("granularity", "limit"),
+    [
+        pytest.param(each, limit, marks=[pytest.mark.long] if rows > 30 * limit else [])
+        for each, rows in (("5min", 120), ("15min", 42), ("1h", 12), ("1d", 3))
+        for limit in (1, 2, 3, 7, 1000)
+    ],
+)
 def test_pages_contain_every_row_once(granularity: str, limit: int) -> None:
     kept = history()
     values: list[dict[str, int] | None] = [{"2011": n, "2065": 1, "10": 3} for n in range(40)]

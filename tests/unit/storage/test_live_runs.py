@@ -183,8 +183,8 @@ async def test_a_live_connector_that_is_told_to_stop_amid_many_windows_leaves_th
     policy = load_policy(policy_text(RELEASES))
     sources = policy.site[SITE].sources
     begin = [Heartbeat(SITE, source, 1, EVENING, 0) for source in sources]
-    long_after = [Heartbeat(SITE, source, 1, EVENING + 2 * DAY, 0) for source in sources]
-    after_it = Heartbeat(SITE, sources[0], 1, EVENING + 3 * DAY, 0)
+    long_after = [Heartbeat(SITE, source, 1, EVENING + DAY, 0) for source in sources]
+    after_it = Heartbeat(SITE, sources[0], 1, EVENING + DAY + 3 * HOUR, 0)
     key_files.create(tmp_path / "key", laboratory=True)
     stop = asyncio.Event()
     with embedded(policy, tmp_path / "key", tmp_path / "stopped") as runner:
