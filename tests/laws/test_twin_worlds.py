@@ -56,10 +56,10 @@ COUNTED: dict[str, Sequence[What]] = {
     "people of changes": ("people", "changes", "sessions"),
 }
 """What the sites of the first policy count."""
-FEW = [("devices", 2), ("sessions", 2), ("changes of logins", 2), ("people of changes", 6)]
+FEW = [("devices", 2), ("sessions", 2), ("changes of logins", 2), ("people of changes", 2)]
 MORE = [
     ("devices", 6), ("devices", 10), ("devices", 12), ("sessions", 12), ("changes", 6), ("changes of sessions", 6),
-    ("people", 2),
+    ("people", 2), ("people of changes", 6),
 ]  # fmt: skip
 """Left to the night; what each of them counts, one of the few counts beside something else."""
 
