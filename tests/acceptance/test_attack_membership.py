@@ -90,9 +90,9 @@ def membership(folder: Path, *more: str | Path) -> Done:
     return run("attack", "membership", *files, *more)
 
 
-@pytest.fixture(scope="module")
-def shown(scenario: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    answer = membership(scenario, "--runs", "100", "--json").answer
+@pytest.fixture(scope="module", params=[50, pytest.param(200, marks=pytest.mark.long)])
+def shown(request: pytest.FixtureRequest, scenario: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    answer = membership(scenario, "--runs", f"{request.param}", "--json").answer
     assert answer["releases"] == 7
     return by_name(answer)
 
@@ -133,11 +133,12 @@ def test_bad_rows_hide_no_broken_promise(scenario: Path, tmp_path: Path) -> None
     assert "4 bad rows were left out" in done.problem
 
 
-def test_what_can_be_shown_is_shown(scenario: Path, shown: dict[tuple[str, str], dict[str, Any]]) -> None:
+def test_what_can_be_shown_is_shown(scenario: Path) -> None:
     """Noise and coins of the promised size leave little room: a bound of 0 would say that nothing was attacked."""
-    plain = by_name(membership(scenario, "--release", "plain", "--runs", "200", "--json").answer)
-    assert plain["plain", "facilities"]["shown"] > 1.0
-    assert plain["plain", "public"]["shown"] > 0.2
+    named = ("--release", "plain", "--release", "grouped", "--release", "office-day")
+    shown = by_name(membership(scenario, *named, "--runs", "200", "--json").answer)
+    assert shown["plain", "facilities"]["shown"] > 1.0
+    assert shown["plain", "public"]["shown"] > 0.2
     assert shown["grouped", "facilities"]["shown"] > 0
     assert shown["office-day", "board"]["shown"] > 0.7
 
@@ -188,8 +189,8 @@ def test_halved_noise_is_found_out(scenario: Path) -> None:
 
 
 def test_the_same_seed_shows_the_same(scenario: Path) -> None:
-    once, again = (membership(scenario, "--release", "plain", "--runs", "15", "--json").answer for _ in range(2))
-    other = membership(scenario, "--release", "plain", "--runs", "15", "--seed", "2", "--json").answer
+    once, again = (membership(scenario, "--release", "plain", "--runs", "40", "--json").answer for _ in range(2))
+    other = membership(scenario, "--release", "plain", "--runs", "40", "--seed", "2", "--json").answer
     assert once == again
     assert other != once
 
