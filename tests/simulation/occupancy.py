@@ -210,16 +210,16 @@ async def ingest(bootstrap: str, feed: Feed, key_file: Path) -> int:
     return 0
 
 
-async def _at_once() -> None:
+async def _at_once(partition: int) -> None:
     """Hold nothing up."""
 
 
 async def worker(
     bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False, again: int | None = None,
     accept_loss: bool = False, options: Options = DEFAULTS, open_timeout: float = OPEN_TIMEOUT,
-    hold: Callable[[], Awaitable[None]] = _at_once,
+    hold: Callable[[int], Awaitable[None]] = _at_once,
 ) -> int:  # fmt: skip
-    """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each opening."""
+    """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each partition's opening."""
     try:
         keys = key_files.FileKeys(key_file)
         cluster = await checked(bootstrap)
@@ -236,7 +236,7 @@ async def worker(
     results = result_topics(topic_names(policy), (policy, *control.accepted()))
 
     async def engine(partition: int) -> PartitionEngine:
-        await hold()
+        await hold(partition)
         if partition >= partitions:
             refuse_other_counts(control, {OBSERVATIONS: partition + 1})
         state = await read(bootstrap)

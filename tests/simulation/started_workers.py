@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,8 @@ class Scenario(WireRun):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(1, [], folder)
-        self.held: dict[str, bool] = {}
+        self.held: dict[str, Container[int]] = {}
+        """By worker, the partitions whose openings wait."""
 
     def prepare(self) -> None:
         """Create topics and key, and start the ingest."""
@@ -40,17 +41,18 @@ class Scenario(WireRun):
 
     def worker(
         self, name: str, policy: Policy = occupancy.POLICY, *, key: Path | None = None, later: bool = False,
-        accept_policy: bool = False, again: int | None = None, open_timeout: float = 3600.0, held: bool = False,
+        accept_policy: bool = False, again: int | None = None, open_timeout: float = 3600.0,
+        held: Container[int] = (),
     ) -> Process:  # fmt: skip
-        """Start a worker, of the mechanism version to come if ``later``; while it is held, its openings wait."""
+        """Start a worker, of the mechanism version to come if ``later``; openings of partitions that are held wait."""
         self.held[name] = held
         if later:
             self._upgrading = True
             self._upgraded.update(WORKERS)
 
-        async def hold() -> None:
-            while self.held[name]:
-                self.world.trace.lines.append(f"{name} opens")
+        async def hold(partition: int) -> None:
+            while partition in self.held[name]:
+                self.world.trace.lines.append(f"{name} opens {partition}")
                 await asyncio.sleep(0.1)
 
         own = occupancy.globals_of_a_later_version() if later else occupancy.GLOBALS

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import occupancy
+from tests.simulation.processes import Process
 from tests.simulation.run import RESULTS, TOPICS
 from tests.simulation.started_workers import Scenario, prepared
 
 LONG = 22.0
 """Seconds for which an opening takes longer than any wait of Faust's or the group's."""
+ALL = range(occupancy.PARTITIONS)
+(PRIVATE,) = occupancy.PRIVATE
 
 
 @pytest.fixture
@@ -22,22 +25,34 @@ def scenario(tmp_path: Path) -> Iterator[Scenario]:
         yield made
 
 
+def cancel(process: Process, name: str) -> None:
+    """Cancel the tasks of a process that have such a name, or run such a coroutine."""
+    for task in process.tasks:
+        if name in task.get_name() or getattr(task.get_coro(), "__qualname__", "") == name:
+            task.get_loop().call_soon(task.cancel)
+
+
 @pytest.mark.parametrize("why", ["it is paused", "its opening is slow"])
 def test_who_takes_over_a_dead_workers_partitions_opens_them_however_long_that_takes(
     scenario: Scenario, why: str
 ) -> None:
-    """Paused, it also loses its place in the group, and what it has begun to open is given to it again."""
-    survivor, other = scenario.worker("survivor"), scenario.worker("other")
+    """Paused, it also loses its place in the group, and what it has begun to open is given to it again.
+
+    The time for which it is paused does not count.
+    """
+    limit = LONG / 2 if why == "it is paused" else 2 * LONG
+    survivor, other = scenario.worker("survivor", open_timeout=limit), scenario.worker("other")
     scenario.until(lambda: all(scenario.says(f"{name:<10} partition") for name in ("survivor", "other")))
     scenario.until(lambda: min(map(scenario._visible, occupancy.PRIVATE)) >= 6)
-    scenario.held["survivor"] = True
+    scenario.held["survivor"] = ALL
     other.kill()
     scenario.until(lambda: scenario.says("survivor opens"))
+    scenario.world.run(lambda: False, 1.0)  # in which the wait is noticed
     if why == "it is paused":
         survivor.pause()
     scenario.world.run(lambda: False, LONG)
     survivor.resume()
-    scenario.held["survivor"] = False
+    scenario.held["survivor"] = ()
     scenario.until(scenario._complete)
     survivor.signal(signal.SIGTERM)
     scenario.until(lambda: not survivor.alive)
@@ -46,14 +61,14 @@ def test_who_takes_over_a_dead_workers_partitions_opens_them_however_long_that_t
 
 
 def test_partitions_that_do_not_open_in_time_end_the_worker_with_1_and_it_says_which(scenario: Scenario) -> None:
-    stuck = scenario.worker("stuck", open_timeout=2.0, held=True)
+    stuck = scenario.worker("stuck", open_timeout=2.0, held=ALL)
     scenario.until(lambda: not stuck.alive)
     assert stuck.exit_code == 1
     assert scenario.says("worker stopped: StalledError: partitions 0, 1 were assigned and have not opened within 2 s")
 
 
 def test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1(scenario: Scenario) -> None:
-    stuck = scenario.worker("stuck", held=True)
+    stuck = scenario.worker("stuck", held=ALL)
     scenario.until(lambda: scenario.says("partitions 0, 1 were assigned and have not opened for 6 s"))
     stuck.signal(signal.SIGTERM)
     scenario.until(lambda: not stuck.alive)
@@ -68,12 +83,40 @@ def test_a_task_of_fausts_that_ends_by_itself_ends_the_worker_with_1_and_is_name
     """Faust goes on without it, in the group, and does nothing."""
     maimed = scenario.worker("maimed")
     scenario.until(lambda: scenario.says("Worker ready"))
-    for each in maimed.tasks:
-        if task in each.get_name():
-            each.get_loop().call_soon(each.cancel)
+    cancel(maimed, task)
     scenario.until(lambda: not maimed.alive)
     assert maimed.exit_code == 1
     assert scenario.says("worker stopped: ")
+
+
+@pytest.mark.parametrize("task", ["StrictConsumer._open", "_work"])
+def test_work_that_is_cancelled_by_nobody_ends_the_worker_with_1_and_it_says_so(scenario: Scenario, task: str) -> None:
+    """Its callers take a cancellation for their own, and say nothing."""
+    maimed = scenario.worker("maimed", held=ALL)
+    scenario.until(lambda: scenario.says("maimed opens"))
+    cancel(maimed, task)
+    scenario.until(lambda: not maimed.alive, occupancy.SESSION_TIMEOUT)
+    assert maimed.exit_code == 1
+    assert scenario.says("worker stopped: UnexpectedCancellationError: work was cancelled unexpectedly")
+
+
+def test_a_checkpoint_that_is_cancelled_by_nobody_ends_the_worker_with_1_and_what_it_held_comes_out_later(
+    scenario: Scenario,
+) -> None:
+    maimed = scenario.worker("maimed")
+    scenario.until(lambda: scenario._visible(PRIVATE) >= 6)
+
+    def strike() -> bool:
+        cancel(maimed, "PartitionTask._run_checkpoints")
+        return False
+
+    scenario.cluster.aims["maimed", "EndTxn", "before"] = strike
+    scenario.until(lambda: not maimed.alive, 2 * LONG)
+    assert maimed.exit_code == 1
+    assert scenario.says("worker stopped: UnexpectedCancellationError: a checkpoint was cancelled")
+    scenario.worker("heir")
+    scenario.until(scenario._complete)
+    assert scenario.check() == []
 
 
 def test_every_topic_of_results_is_read() -> None:

@@ -1,6 +1,7 @@
-"""A leader whose follower hangs holds its answers back; its clients wait for them.
+"""Nobody takes a broker that answers for one that hangs.
 
-A client that takes such a leader for one that hangs cuts a connection that works, and sends the same records again.
+A leader whose follower hangs holds its answers back. A client that takes it for one that hangs cuts a connection that
+works, and sends the same records again. And a process that is paused has not read what its brokers answered.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tests.simulation.kafka_brokers import FENCED_AFTER, Broker, Cluster
 from tests.simulation.kafka_logs import batches_of, header_of
 from tests.simulation.started_workers import prepared
 
+PAUSE = 22.0
+"""Seconds of a pause: longer than a broker is waited for, by this project and by aiokafka on Faust's behalf."""
 Sent = tuple[int, int, int, str, int]
 """Producer, its epoch, base sequence, topic and partition of a batch."""
 
@@ -49,4 +52,26 @@ def test_a_leader_whose_follower_hangs_gets_each_batch_once_and_nobody_takes_it_
         assert [batch for batch, times in sent.items() if times > 1] == []
         assert scenario.says(f"a broker at {hanging.host}:9092 hangs")
         assert not any(scenario.says(f"a broker at {other.host}:9092 hangs") for other in others)
+        assert scenario.check() == []
+
+
+def test_a_worker_that_is_paused_while_a_broker_greets_it_takes_none_for_hanging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it goes on, the clocks of its connections have run out, and the greeting is there."""
+    answer = Cluster.answer
+
+    def paused(cluster: Cluster, broker: Broker, request: Any) -> None:
+        if request.client.startswith("faust"):  # the client whose own clock runs out first
+            monkeypatch.setattr(Cluster, "answer", answer)
+            worker.pause()
+            cluster.world.after(PAUSE, worker.resume)
+        answer(cluster, broker, request)
+
+    with prepared(tmp_path) as scenario:
+        monkeypatch.setattr(Cluster, "answer", paused)
+        worker = scenario.worker("worker")
+        scenario.until(scenario._complete)
+        assert scenario.says("worker     goes on")
+        assert not scenario.says(" hangs")
         assert scenario.check() == []
