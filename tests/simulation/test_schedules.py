@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import checker
+from tests.simulation import checker, occupancy
 from tests.simulation.runs import LEVELS, run_kept
 from tests.simulation.schedules import Event, Kept, Outcome, Schedule, kept_schedules, shrink
 
@@ -73,6 +73,13 @@ def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
 def test_a_schedule_with_a_bound_of_its_own_fails_if_not_everything_is_out_by_then() -> None:
     found = [LEVELS["port"](1, [], within).problems for within in (19.0, 40.0)]
     assert [[each.partition(":")[0] for each in problems] for problems in found] == [["late"], []]
+
+
+def test_nothing_is_due_where_no_topic_could_be_created(tmp_path: Path) -> None:
+    """The run is judged too, and says that."""
+    key = tmp_path / "key"
+    occupancy.create_key(key)
+    assert not any(occupancy.expected({}, key, {}).values())
 
 
 def test_a_run_that_fails_is_shrunk_to_the_events_that_make_it_fail() -> None:

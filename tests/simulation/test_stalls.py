@@ -5,10 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from connectors.storage.kafka.cluster import ENGINE_FENCE
+from connectors.storage.kafka.timeouts import TRANSACTION_TIMEOUT
 from tests.simulation import occupancy
+from tests.simulation.kafka_brokers import Broker, Cluster
 from tests.simulation.processes import Process
 from tests.simulation.run import RESULTS, TOPICS
 from tests.simulation.started_workers import Scenario, prepared
@@ -25,11 +29,16 @@ def scenario(tmp_path: Path) -> Iterator[Scenario]:
         yield made
 
 
-def cancel(process: Process, name: str) -> None:
-    """Cancel the tasks of a process that have such a name, or run such a coroutine."""
-    for task in process.tasks:
-        if name in task.get_name() or getattr(task.get_coro(), "__qualname__", "") == name:
-            task.get_loop().call_soon(task.cancel)
+def cancel(process: Process, name: str) -> int:
+    """Cancel the tasks of a process that have such a name, or run such a coroutine; return how many there are."""
+    found = [
+        task
+        for task in process.tasks
+        if name in task.get_name() or getattr(task.get_coro(), "__qualname__", "") == name
+    ]
+    for task in found:
+        task.get_loop().call_soon(task.cancel)
+    return len(found)
 
 
 @pytest.mark.parametrize("why", ["it is paused", "its opening is slow"])
@@ -60,6 +69,56 @@ def test_who_takes_over_a_dead_workers_partitions_opens_them_however_long_that_t
     assert scenario.check() == []
 
 
+def test_a_partition_that_goes_to_another_while_it_is_opened_again_ends_nobody(scenario: Scenario) -> None:
+    """It was lost to another writer; its owner opens it again beside its other work, and a rebalance waits for that."""
+    first = scenario.worker("first")
+    scenario.until(lambda: scenario._visible(PRIVATE) >= 6)
+    scenario.held["first"] = ALL
+    scenario.cluster.transactions.init(f"{ENGINE_FENCE}-1", TRANSACTION_TIMEOUT)  # the one that the other worker gets
+    scenario.until(lambda: scenario.says("first opens 1"))
+    second = scenario.worker("second")
+    scenario.until(lambda: scenario.says("2 members"))
+    scenario.world.run(lambda: False, 1.0)
+    scenario.held["first"] = ()
+    scenario.until(scenario._complete)
+    assert (first.alive, second.alive) == (True, True)
+    assert scenario.says("partition 1 was taken away while it was opened")
+    assert scenario.check() == []
+
+
+def test_nothing_is_read_before_all_is_open_though_the_opening_before_ends_in_a_rebalance(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That opening lets messages flow, and the next one empties the queues when it ends: what they hold is lost."""
+    answer = Cluster.answer
+
+    def slow(cluster: Cluster, broker: Broker, request: Any) -> None:
+        """Let transactions take so long that messages wait in the queues."""
+        seconds = 1.5 * occupancy.SESSION_TIMEOUT if request.kind.__name__.startswith("EndTxn") else 0.0
+        scenario.world.after(seconds, lambda: answer(cluster, broker, request))
+
+    first, second = scenario.worker("first"), scenario.worker("second")
+    scenario.until(lambda: scenario.says("2 members"))
+    scenario.until(lambda: scenario._visible(PRIVATE) >= 6)
+    scenario.held["first"] = ALL
+    third = scenario.worker("third")
+    scenario.until(lambda: scenario.says("first opens"))
+    second.pause()  # so that the group waits for it when the third one leaves
+    third.signal(signal.SIGTERM)
+    scenario.world.run(lambda: False, occupancy.SESSION_TIMEOUT / 2)
+    scenario.held["first"] = {1}
+    scenario.until(lambda: scenario.says("first opens 1"))
+    monkeypatch.setattr(Cluster, "answer", slow)
+    scenario.world.run(lambda: False, 1.2 * occupancy.SESSION_TIMEOUT)
+    monkeypatch.setattr(Cluster, "answer", answer)
+    scenario.held["first"] = ()
+    second.kill()
+    scenario.until(scenario._complete)
+    assert first.alive
+    assert scenario.says("partitions 0, 1 were assigned and have not opened for 6 s")
+    assert scenario.check() == []
+
+
 def test_partitions_that_do_not_open_in_time_end_the_worker_with_1_and_it_says_which(scenario: Scenario) -> None:
     stuck = scenario.worker("stuck", open_timeout=2.0, held=ALL)
     scenario.until(lambda: not stuck.alive)
@@ -83,7 +142,7 @@ def test_a_task_of_fausts_that_ends_by_itself_ends_the_worker_with_1_and_is_name
     """Faust goes on without it, in the group, and does nothing."""
     maimed = scenario.worker("maimed")
     scenario.until(lambda: scenario.says("Worker ready"))
-    cancel(maimed, task)
+    assert cancel(maimed, task)
     scenario.until(lambda: not maimed.alive)
     assert maimed.exit_code == 1
     assert scenario.says("worker stopped: ")
@@ -94,10 +153,24 @@ def test_work_that_is_cancelled_by_nobody_ends_the_worker_with_1_and_it_says_so(
     """Its callers take a cancellation for their own, and say nothing."""
     maimed = scenario.worker("maimed", held=ALL)
     scenario.until(lambda: scenario.says("maimed opens"))
-    cancel(maimed, task)
+    assert cancel(maimed, task)
     scenario.until(lambda: not maimed.alive, occupancy.SESSION_TIMEOUT)
     assert maimed.exit_code == 1
     assert scenario.says("worker stopped: UnexpectedCancellationError: work was cancelled unexpectedly")
+
+
+def test_requests_of_an_opening_that_are_cancelled_by_nobody_are_made_again(scenario: Scenario) -> None:
+    """What waits for an answer over a connection that is cut may end so."""
+    worker = scenario.worker("worker")
+    scenario.until(lambda: scenario.says("Seek stream"))
+    cancelled = 0
+    for _ in range(50):
+        cancelled += cancel(worker, "wait_for")
+        scenario.world.run(lambda: False, 0.003)
+    scenario.until(scenario._complete)
+    assert cancelled
+    assert worker.alive
+    assert scenario.check() == []
 
 
 def test_a_checkpoint_that_is_cancelled_by_nobody_ends_the_worker_with_1_and_what_it_held_comes_out_later(
@@ -107,7 +180,7 @@ def test_a_checkpoint_that_is_cancelled_by_nobody_ends_the_worker_with_1_and_wha
     scenario.until(lambda: scenario._visible(PRIVATE) >= 6)
 
     def strike() -> bool:
-        cancel(maimed, "PartitionTask._run_checkpoints")
+        assert cancel(maimed, "PartitionTask._run_checkpoints")
         return False
 
     scenario.cluster.aims["maimed", "EndTxn", "before"] = strike
