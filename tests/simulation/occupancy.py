@@ -313,7 +313,7 @@ def expected(
     values: dict[str, list[bytes]] = {topic: [] for topic in (*PRIVATE, AUDIT, LEAKAGE)}
     for site in SITES:
         partition = partition_of(site, PARTITIONS)
-        log = [each for each in logs[partition] if each[1] == site.encode()]
+        log = [each for each in logs.get(partition, []) if each[1] == site.encode()]
         reference = _Reference(site, begun, options, (versions or {}).get(site))
         for topic, value in reference.released(log, key_file, (successions or {}).get(partition)):
             values.setdefault(topic, []).append(value)
