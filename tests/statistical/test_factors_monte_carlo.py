@@ -37,7 +37,7 @@ ALPHA = 1e-8
 ENOUGH = 120
 """Zone-days that a pattern needs to be compared."""
 START = parse_time("2026-03-02T00:00:00Z")
-ZONES, DAYS = 10, 60
+ZONES, DAYS = 10, 20
 """Of each building. A ledger is looked through zone by zone: many small buildings are done sooner than a large one."""
 
 VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -187,17 +187,17 @@ def compare(cells: Cells, joint: Mapping[str, float], least: int) -> None:
 @pytest.mark.parametrize(
     ("joint", "buildings", "least"),
     [
-        pytest.param(ONE, 3, 3, id="one"),
-        pytest.param(TWO, 4, 3 * 4, id="two"),
-        pytest.param(ONE, 8, 3, id="one, many days", marks=pytest.mark.long),
-        pytest.param(TWO, 8, 3 * 4, id="two, many days", marks=pytest.mark.long),
-        pytest.param(THREE, 15, 34, id="three attributes", marks=pytest.mark.long),
+        pytest.param(ONE, 4, 3, id="one"),
+        pytest.param(TWO, 8, 3 * 4, id="two"),
+        pytest.param(ONE, 24, 3, id="one, many days", marks=pytest.mark.long),
+        pytest.param(TWO, 24, 3 * 4, id="two, many days", marks=pytest.mark.long),
+        pytest.param(THREE, 45, 34, id="three attributes", marks=pytest.mark.long),
     ],
 )
 def test_odds_after_what_each_audience_and_all_together_saw_are_the_streamed_ones(
     joint: Mapping[str, float], buildings: int, least: int
 ) -> None:
-    """Three buildings are enough to find what the tests of coins below put in."""
+    """Eight buildings are enough to find what the tests of coins below put in."""
     cells = observe(policy_of(joint), by_pattern(joint), buildings=buildings, seed=1)
     assert {reader for reader, _, _ in cells} == {"fine", "coarse", "all"}
     compare(cells, joint, least)
@@ -208,7 +208,7 @@ CLASSES = {"00": 0.05, "01": 0.25, "10": 0.20, "11": 0.20, "20": 0.25, "21": 0.0
 """Arrival before 8, by 10 or late (sensitive), and departure: who comes early stays long."""
 
 
-@pytest.mark.parametrize("buildings", [4, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("buildings", [8, pytest.param(30, marks=pytest.mark.long)])
 def test_a_shown_value_moves_the_odds_of_another_attribute_as_streamed(buildings: int) -> None:
     arrival = {"0": "07:30", "1": "09:00", "2": "11:00"}
     departure = {"0": "15:00", "1": "18:00"}
@@ -229,7 +229,7 @@ def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch: pytest.M
         return osdprr.released(key, site=site, zone=f"{zone}/{epsilon}", attribute=attribute, day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_stage, "released", own_coins)
-    wrong, _ = misses(observe(policy_of(TWO), by_pattern(TWO), buildings=3, seed=1), TWO, ALPHA)
+    wrong, _ = misses(observe(policy_of(TWO), by_pattern(TWO), buildings=8, seed=1), TWO, ALPHA)
     assert wrong
     assert all(line.startswith("all ") for line in wrong)
 
@@ -239,4 +239,4 @@ def test_one_coin_for_all_attributes_would_be_seen(monkeypatch: pytest.MonkeyPat
         return osdprr.released(key, site=site, zone=zone, attribute="any", day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_stage, "released", one_coin)
-    assert misses(observe(policy_of(TWO), by_pattern(TWO), buildings=3, seed=1), TWO, ALPHA)[0]
+    assert misses(observe(policy_of(TWO), by_pattern(TWO), buildings=5, seed=1), TWO, ALPHA)[0]

@@ -19,17 +19,19 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.forecast import AHEAD, HOURS, MEMORY, MISSING, SUNDAY, THOUSAND, Forecast, Hours
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.registry import count_mechanism, release_counts
-from stream.records import DAY, MINUTE
-from tests.statistical.test_filter_error import MONTH, NAMING, TABLE, building
+from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts
+from stream.records import DAY
+from tests.statistical.test_filter_error import MONTH, TABLE, building
 from tests.support.simulated_year import DAYS, HOLIDAYS, START, year
 
 TUESDAY = 1
 """Weekday of the first day of both records."""
 A_DAY = 288
 LAST_WEEKS = 4
+NAMING = ReleaseContext("s", "r", tuple(map(str, range(A_DAY))), lambda _: bytes(32), lambda _: WeekSlot(0, 0, False))
 ISSUED = (7, 9, 11, 13, 15, 17)
 """Hours at which the next eight hours are forecast."""
 NEXT = 8
@@ -60,10 +62,11 @@ class Score(NamedTuple):
 
 
 def _released(counts: Ints, epsilon: str, capacity: int) -> Ints:
-    mechanism = count_mechanism("laplace", epsilon=Fraction(epsilon), max_counts=[capacity])
-    times = np.arange(1, counts.size + 1) * 5 * MINUTE + 18_000 * DAY
-    values, _ = release_counts(mechanism, NAMING, times, counts.reshape(-1, 1))
-    return values[:, 0]
+    """Release a day's windows as so many zones of one window: each has noise of its own either way."""
+    mechanism = count_mechanism("laplace", epsilon=Fraction(epsilon), max_counts=[capacity] * A_DAY)
+    times = np.arange(1, counts.size // A_DAY + 1) * DAY + 18_000 * DAY
+    values, _ = release_counts(mechanism, NAMING, times, counts.reshape(-1, A_DAY))
+    return values
 
 
 def _hourly(counts: Ints) -> Ints:
