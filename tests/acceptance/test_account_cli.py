@@ -181,7 +181,8 @@ class Change(NamedTuple):
 def change(tmp_path_factory: pytest.TempPathFactory) -> Change:
     """A store in which the policy was changed after a day: the same releases, with another mechanism."""
     folder = tmp_path_factory.mktemp("change")
-    texts = [policy_text(COUNTS.replace("pegasus", name) + ATTRIBUTES) for name in ("pegasus", "laplace")]
+    counts = COUNTS.replace("filter", "laplace")
+    texts = [policy_text(counts.replace("pegasus", name) + ATTRIBUTES) for name in ("pegasus", "laplace")]
     paths = [folder / "before.toml", folder / "after.toml"]
     key_files.create(folder / "key", laboratory=True)
     log = list(messages(people(hours=50), load_policy(texts[0])))

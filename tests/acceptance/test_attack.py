@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import connectors.cli.attack
 from connectors.lab.attacks.recording import opened_at_random, record
 from connectors.lab.attacks.report import report
 from connectors.lab.attacks.study import AttackTerms, attack_day
@@ -136,6 +137,13 @@ def test_zones_may_be_opened_at_random_for_a_share_of_people(scenario: Path) -> 
     assert opened_at_random(recorded, 0.5, 1).tolist() != opened_at_random(recorded, 0.5, 3).tolist()
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figures, which take longer than the attack."""
+    monkeypatch.setattr(connectors.cli.attack, "draw", lambda *_: None)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_people_read_tables_and_who_sees_zones_looks_for_fewer(scenario: Path) -> None:
     done = attack(scenario, scenario / "seen", "--runs", "1", "--open", "lobby", attacker="student")
     assert done.code == 0
@@ -191,6 +199,7 @@ def test_a_folder_that_cannot_be_used_is_refused_before_the_recording_is_read(sc
     assert "--out: must be a folder that can be written" in attack(tmp_path, tmp_path / "policy.toml" / "out").problem
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_bad_rows_are_named_after_the_answer(
     scenario: Path, found: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

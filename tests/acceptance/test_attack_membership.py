@@ -90,10 +90,14 @@ def membership(folder: Path, *more: str | Path) -> Done:
     return run("attack", "membership", *files, *more)
 
 
-@pytest.fixture(scope="module")
-def shown(scenario: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    answer = membership(scenario, "--runs", "200", "--json").answer
+@pytest.fixture(scope="module", params=[50, pytest.param(200, marks=pytest.mark.long)])
+def shown(request: pytest.FixtureRequest, scenario: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    answer = membership(scenario, "--runs", f"{request.param}", "--json").answer
     assert answer["releases"] == 7
+    return by_name(answer)
+
+
+def by_name(answer: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(each["release"], each["audience"]): each for each in answer["tried"]}
 
 
@@ -122,15 +126,17 @@ def test_bad_rows_hide_no_broken_promise(scenario: Path, tmp_path: Path) -> None
     loose = (scenario / "policy.toml").read_text().replace('facilities = "2", public', 'facilities = "30", public')
     (tmp_path / "loose.toml").write_text(loose)
     files = ("--observations", tmp_path / "observations.csv", "--policy", tmp_path / "loose.toml")
-    promised = ("--promised", scenario / "policy.toml", "--release", "plain", "--runs", "200")
+    promised = ("--promised", scenario / "policy.toml", "--release", "plain", "--runs", "100")
     done = run("attack", "membership", *files, *promised)
     assert done.code == 1
     assert "shows more than it promises" in done.problem
     assert "4 bad rows were left out" in done.problem
 
 
-def test_what_can_be_shown_is_shown(shown: dict[tuple[str, str], dict[str, Any]]) -> None:
+def test_what_can_be_shown_is_shown(scenario: Path) -> None:
     """Noise and coins of the promised size leave little room: a bound of 0 would say that nothing was attacked."""
+    named = ("--release", "plain", "--release", "grouped", "--release", "office-day")
+    shown = by_name(membership(scenario, *named, "--runs", "200", "--json").answer)
     assert shown["plain", "facilities"]["shown"] > 1.0
     assert shown["plain", "public"]["shown"] > 0.2
     assert shown["grouped", "facilities"]["shown"] > 0
@@ -176,7 +182,7 @@ def test_halved_noise_is_found_out(scenario: Path) -> None:
         "--promised",
         scenario / "policy.toml",
     )
-    done = run("attack", "membership", *files, "--release", "plain", "--runs", "300")
+    done = run("attack", "membership", *files, "--release", "plain", "--runs", "150")
     assert done.code == 1
     assert "release 'plain' for 'facilities' shows more than it promises" in done.problem
     assert done.out.count("BROKEN") == 2

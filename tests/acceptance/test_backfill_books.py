@@ -19,18 +19,20 @@ from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
 from tests.acceptance.test_backfill import backfill, new_key, run
 
-TICK = 5 * MINUTE
-FIRST = parse_time("2026-03-02T00:05:00Z")
+TICK = 15 * MINUTE
+FIRST = parse_time("2026-03-02T00:15:00Z")
 DAYS = 3
 NOON = FIRST - TICK + DAY // 2
-SOON = FIRST + 320 * TICK
+SOON = FIRST + 120 * TICK
 """Long enough after noon, and over midnight."""
-REVISED = FIRST + 350 * TICK
+REVISED = FIRST + 158 * TICK
 """Some of a day's windows have been revised behind the first 48 of the next."""
 BUILDING = """
 privacy = { w = 12 }
 [site.dbh]
 sources = ["127.0.0.1"]
+tick = "15min"
+validity = "30min"
 [[site.dbh.zones]]
 id = "hall"
 kind = "open"
@@ -104,11 +106,11 @@ def test_a_day_three_days_back_pays_once_for_what_was_live_and_what_comes_late(r
 
 
 def test_what_a_day_has_left_pays_for_its_late_windows(recording: Any, tmp_path: Path) -> None:
-    day, key = (recording, counts('daily_budget = { facilities = "150" }')), new_key(tmp_path)
+    day, key = (recording, counts('daily_budget = { facilities = "54" }')), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON, last=SOON)
-    assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 145
+    assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 49
     backfill(day, tmp_path / "s", key)
-    assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 150
+    assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 54
 
 
 def test_no_run_of_windows_costs_more_than_its_budget_on_either_side_of_a_late_one(
@@ -125,16 +127,16 @@ def test_windows_far_from_the_live_ones_are_paid_for_as_live(recording: Any, tmp
     run(day, tmp_path / "s", key, first=NOON, last=SOON)
     backfill(day, tmp_path / "s", key)
     spent = by_window(entries(tmp_path / "s"))
-    far = [spent[FIRST + n * TICK] for n in range(120)]
-    assert {sum(far[n : n + 12]) for n in range(109)} == {3}
+    far = [spent[FIRST + n * TICK] for n in range(30)]
+    assert {sum(far[n : n + 12]) for n in range(19)} == {3}
 
 
 def test_a_live_window_after_a_backfill_counts_what_came_late(recording: Any, tmp_path: Path) -> None:
-    day, key = (recording, counts('daily_budget = { facilities = "100" }')), new_key(tmp_path)
-    run(day, tmp_path / "s", key, first=FIRST + 99 * TICK, last=FIRST + 100 * TICK)
+    day, key = (recording, counts('daily_budget = { facilities = "34" }')), new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=FIRST + 33 * TICK, last=FIRST + 34 * TICK)
     backfill(day, tmp_path / "s", key)
     run(day, tmp_path / "s", key, first=None, last=SOON)
-    assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 100
+    assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 34
 
 
 # --- the account --------------------------------------------------------------------------------------
@@ -159,7 +161,7 @@ def test_the_account_after_a_backfill_is_that_of_a_run_without_gaps(
 def test_the_account_at_a_time_says_what_had_been_spent_up_to_it_late_or_not(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts()), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON, last=SOON)
-    backfill(day, tmp_path / "s", key, first=FIRST + 100 * TICK, last=FIRST + 109 * TICK)
+    backfill(day, tmp_path / "s", key, first=FIRST + 30 * TICK, last=FIRST + 39 * TICK)
     for record in leakage(tmp_path / "s"):
         end = parse_time(record["window_end"])
         spent = {at: cost for at, cost in by_window(entries(tmp_path / "s")).items() if at <= end}
@@ -181,9 +183,9 @@ def of_device_day(spent: dict[int, Fraction], day: int) -> Fraction:
 def test_a_second_release_of_a_window_adds_to_what_the_window_cost(recording: Any, tmp_path: Path) -> None:
     policy, key = counts(epsilon='facilities = "1", public = "0.25"'), new_key(tmp_path)
     run((recording, policy), tmp_path / "s", key, first=None, last=SOON)
-    backfill((recording, policy), tmp_path / "s", key, attempt=2, names=["occ"], last=FIRST + 200 * TICK)
+    backfill((recording, policy), tmp_path / "s", key, attempt=2, names=["occ"], last=FIRST + 60 * TICK)
     by_end = {record["window_end"]: record for record in leakage(tmp_path / "s")}
-    twice, once = by_end[rfc3339(FIRST + 100 * TICK)], by_end[rfc3339(FIRST + 300 * TICK)]
+    twice, once = by_end[rfc3339(FIRST + 30 * TICK)], by_end[rfc3339(FIRST + 90 * TICK)]
     assert [twice["audiences"][name]["presence_tuple"] for name in ("facilities", "public")] == ["2", "0.5"]
     assert twice["coalition"]["presence_tuple"] == "2"
     assert twice["audiences"]["facilities"]["device_w_event"] == "24"

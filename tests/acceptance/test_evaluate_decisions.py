@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from connectors.lab.experiments import decisions as trials
 from stream.decisions.plan import Mechanism
@@ -20,10 +21,14 @@ FIGURES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+@pytest.fixture(scope="module", params=["named", pytest.param("drawn", marks=pytest.mark.long)], ids=["named", "drawn"])
+def evaluated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
+    """What the verb writes; each night with what Matplotlib draws, of which else there are the names."""
     out = tmp_path_factory.mktemp("evaluated") / "out"
-    return out, run("evaluate", "decisions", "--quick", "--runs", "1", "--seed", "5", "--out", out, "--json")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "named":
+            patch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+        return out, run("evaluate", "decisions", "--quick", "--runs", "1", "--seed", "5", "--out", out, "--json")
 
 
 def test_it_writes_results_tables_and_each_figure_twice(evaluated: tuple[Path, Done]) -> None:

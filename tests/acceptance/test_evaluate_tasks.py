@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connectors.lab.experiments import tasks
 from connectors.lab.experiments.tasks import BLIND, Extent, results
 from connectors.lab.simulation.lessons import ROUNDS, TASKS, DetectiveTerms, drawn
 from tests.acceptance.command_line import Done, run
@@ -85,7 +87,8 @@ def test_without_a_look_no_value_is_looked_at() -> None:
     assert found[0] == found[1]
 
 
-def test_people_read_a_table_for_each_question() -> None:
+def test_people_read_a_table_for_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "Extent", partial(Extent, rounds=2))
     done = run("evaluate", "tasks", "--mechanism", "laplace", "--epsilon", "10", "--runs", "1")
     assert done.code == 0
     assert done.out.count("without a look") == len(TASKS)

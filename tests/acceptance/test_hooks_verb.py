@@ -14,7 +14,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.sources.cloud.decoders import SIGNATURE
-from tests.acceptance.command_line import POLICY, command
+from tests.acceptance.command_line import POLICY, command, run
 from tests.support.patience import PATIENCE
 from tests.unit.hooks.cloud_requests import FILE, join, now, octets, signature
 
@@ -42,7 +42,7 @@ def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> N
     policy.write_text(re.sub(r"sources = \[.*?\]", 'sources = ["cloud:mist"]', POLICY, count=1))
     key_files.create(key, laboratory=True)
     env = hooks_file(tmp_path)
-    run = started(
+    taking = started(
         "run", "--policy", str(policy), "--key-file", str(key), "--store", str(tmp_path / "store"), "--hooks",
         str(socket), "--json", env=env,
     )  # fmt: skip
@@ -58,7 +58,7 @@ def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> N
     assert httpx.post(address, content=body, headers={SIGNATURE: "0" * 64}, trust_env=False).status_code == 401
     reported = json.loads(ended(hooks).splitlines()[-1])
     assert (reported["taken"], reported["rows"], reported["refused"]["bad_signature"]) == (1, 1, 1)
-    stored = json.loads(ended(run))
+    stored = json.loads(ended(taking))
     assert (stored["datagrams"], stored["accepted"]) == (1, 1)
     assert not socket.exists()
 
@@ -71,7 +71,9 @@ def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> N
         (("--listen", "127.0.0.1:0", "--tls-cert", "a.pem"), "--tls-cert: must be used with --tls-key"),
     ],
 )
-def test_what_does_not_fit_is_one_line_and_exit_code_2(words: tuple[str, ...], rule: str, tmp_path: Path) -> None:
-    process = started("hooks", "--to", str(tmp_path / "socket"), *words, env=hooks_file(tmp_path))
-    _, complaints = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, rule in complaints) == (2, True), complaints
+def test_what_does_not_fit_is_one_line_and_exit_code_2(
+    words: tuple[str, ...], rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACET_HOOKS_FILE", hooks_file(tmp_path)["TACET_HOOKS_FILE"])
+    done = run("hooks", "--to", tmp_path / "socket", *words)
+    assert (done.code, rule in done.problem) == (2, True), done.problem

@@ -67,7 +67,7 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     made = simulate(SimulatorConfig(seed=5, zones=8, scale=0.3))
     queries = 'queries = [{ name = "hourly", kind = "window-sum", windows = 4 }]'
     text = simulation_policy.policy_text(made).replace("levels = ", f"{queries}\nlevels = ", 1)
-    text = text.replace('tick = "5min"', 'tick = "15min"')
+    text = text.replace('tick = "5min"', 'tick = "30min"')
     filtered = 'name = "floors"\nquery = "count"\nmechanism = "filter"\n'
     text = text.replace(filtered, f'{filtered}revise = ["1h", "1d"]\n') + BY_DAY
     policy_file, key, rows = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "o.csv"

@@ -63,7 +63,12 @@ def test_a_service_that_finds_no_broker_says_so_in_json(service: str, files: lis
 
 
 @pytest.mark.parametrize(
-    "words", [["worker", "--nonsense"], ["run", "--policy", "missing.toml"], ["policy", "check", "missing.toml"]]
+    "words",
+    [
+        ["worker", "--nonsense"],
+        ["policy", "check", "missing.toml"],
+        pytest.param(["run", "--policy", "missing.toml"], marks=pytest.mark.long),
+    ],
 )
 def test_a_command_used_wrongly_says_so_in_json(words: list[str]) -> None:
     code, lines = ended(words)

@@ -64,9 +64,9 @@ class Month(NamedTuple):
     """Audience -> scale of each level's noise, as records name it."""
 
 
-@pytest.fixture(scope="module", params=[8, pytest.param(30, marks=pytest.mark.long)], ids=["week", "month"])
+@pytest.fixture(scope="module", params=[4, pytest.param(30, marks=pytest.mark.long)], ids=["days", "month"])
 def month(request: pytest.FixtureRequest) -> Month:
-    """Return a week and a day, which cost a quarter of the time; each night a month."""
+    """Return four days, and each night a month."""
     seen = people(hours=24 * request.param - 9, devices=2, every=25 * MINUTE)
     outputs = run(Pipeline(POLICY, SITE, laboratory()), messages(seen, POLICY))
     scales = {

@@ -20,6 +20,8 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "simulate", "--days", "3", "--zones", "8", "--out", folder / "seen.csv", "--policy-out", folder / "policy.toml"
     )
     assert made.code == 0
+    policy = folder / "policy.toml"
+    policy.write_text(policy.read_text().replace('tick = "5min"', 'tick = "15min"'))
     return folder
 
 
@@ -50,7 +52,7 @@ def test_it_finds_for_each_mechanism_what_is_reached_beside_what_is_not(scenario
     laplace, ttl = answer["answers"]
     assert laplace["status"] == ttl["status"] == "found"
     assert float(laplace["next_below"]["epsilon"]) < float(laplace["epsilon"])
-    assert laplace["epsilon_a_day"] == f"{292 * float(laplace['epsilon']):g}"
+    assert laplace["epsilon_a_day"] == f"{98 * float(laplace['epsilon']):g}"
     assert laplace["measured"]["reached"] > laplace["measured"]["runs"] / 2
     assert laplace["measured"]["utility"] == pytest.approx(0.9, abs=0.03)
     assert (ttl["measured"]["runs"], ttl["epsilon_a_day"], ttl["measured"]["between_runs"]) == (1, None, 0)

@@ -108,24 +108,39 @@ EMPTY = [block for block in blocks("sh") if block.document != GUIDE and not bloc
 BESIDE = sorted({block.document for block in blocks("sh") if block.scenario == AFTER_GUIDE})
 
 
-LABORATORY = {"docs/attackers.md", "docs/tuning.md"}
-"""Documents whose commands take longest: they are run each night. That their options exist is tried in every run."""
+IN_EVERY_RUN = {"README.md", GUIDE, "docs/reference/commands.md"}
+"""Documents whose commands are run in every run; those of the others each night. That the verbs and options of all
+exist is tried in every run."""
+
+
+def nightly(document: str) -> list[pytest.MarkDecorator]:
+    return [] if document in IN_EVERY_RUN else [pytest.mark.long]
 
 
 @pytest.mark.parametrize(
-    "block",
-    [pytest.param(block, marks=[pytest.mark.long] if block.document in LABORATORY else []) for block in EMPTY],
-    ids=lambda block: block.document,
+    "block", [pytest.param(block, marks=nightly(block.document), id=block.document) for block in EMPTY]
 )
 def test_shell_commands_run_as_they_stand(block: Block, tmp_path: Path) -> None:
     run(block.text, tmp_path)
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each line that starts with ``tacet``, without that."""
+    """Yield the words of each ``tacet`` of a script, without that: up to a pipe, a list or a redirection."""
     for line in text.replace("\\\n", " ").splitlines():
-        if line.startswith("tacet "):
-            yield shlex.split(line)[1:]
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        words.commenters = ""
+        given: list[str] | None = None
+        for word in words:
+            if given is not None and set(word) <= set("|&;<>()"):
+                yield given
+                given = None
+            elif given is not None:
+                given.append(word)
+            elif word == "tacet":
+                given = []
+        if given is not None:
+            yield given
 
 
 def parsed(words: list[str]) -> None:
@@ -143,17 +158,23 @@ def parsed(words: list[str]) -> None:
     command.make_parser(context).parse_args(rest)
 
 
-@pytest.mark.parametrize("block", [block for block in EMPTY if block.document in LABORATORY], ids=lambda b: b.document)
-def test_commands_of_the_laboratory_have_the_options_that_are_given(block: Block) -> None:
-    given = list(commands(block.text))
-    assert given
+@pytest.mark.parametrize("document", sorted({block.document for block in blocks("sh")}))
+def test_commands_have_the_options_that_are_given(document: str) -> None:
+    given = [words for block in blocks("sh", document) for words in commands(block.text)]
+    assert given or "docker compose" in "".join(block.text for block in blocks("sh", document))
     for words in given:
         parsed(words)
-    with pytest.raises(click.NoSuchOption):
-        parsed([*given[-1], "--no-such-option"])
 
 
-@pytest.mark.parametrize("document", BESIDE)
+def test_an_option_that_does_not_exist_is_found_in_every_command() -> None:
+    given = [words for block in blocks("sh") for words in commands(block.text)]
+    for words in given:
+        with pytest.raises(click.NoSuchOption):
+            parsed([*words, "--no-such-option"])
+    assert len(given) == sum(len(re.findall(r"\btacet (?![a-z-]*\.)", block.text)) for block in blocks("sh"))
+
+
+@pytest.mark.parametrize("document", [pytest.param(document, marks=nightly(document)) for document in BESIDE])
 def test_shell_commands_run_beside_what_the_guide_has_left(document: str, after_guide: Path) -> None:
     steps = [block.text for block in blocks("sh", document) if block.scenario == AFTER_GUIDE]
     run("\n".join(steps), after_guide)
@@ -174,6 +195,7 @@ def test_python_runs_as_it_stands(block: Block, guided: tuple[Path, str], tmp_pa
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 @pytest.mark.parametrize(
     "block", [block for block in blocks("sh") if block.scenario == "kafka"], ids=lambda b: b.document
 )

@@ -115,7 +115,7 @@ def course(rng: random.Random) -> list[Charged]:
     return made
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(each, marks=pytest.mark.long) for each in range(3, 8))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(each, marks=pytest.mark.long) for each in range(8) if each != 1)])
 def test_the_account_tells_the_dearest_day_of_every_definition_that_was_in_force(seed: int) -> None:
     rng = random.Random(seed)
     state, so_far, known = AccountState(), list[Charged](), set[tuple[Micros, Micros]]()

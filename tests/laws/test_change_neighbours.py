@@ -33,13 +33,14 @@ V = 2
 MORE_VISITS = 3
 """Number of the policy under which a device makes one visit more."""
 HISTORIES = 12
+FEW = HISTORIES // 2
+"""Histories of a scenario in the ordinary run."""
 BUILDING = 2
 """Number of the level."""
 DAYS = sorted({(day_starts, date) for day_starts, date, _ in SCENARIOS})
 IDS = [f"{day_starts} on {date}" for day_starts, date in DAYS]
 SAMPLE = [DAYS.index(each) for each in (("04:00", "2026-03-04"), ("00:00", "2026-03-08"), ("04:00", "2026-10-31"))]
 """Days of the ordinary run, of 24, 23 and 25 hours; the others are left to the night."""
-NIGHTLY = [at for at in range(len(DAYS)) if at not in SAMPLE]
 Change = tuple[Micros, int]
 """Window, and the difference of the counts with and without the device, less that of the window before."""
 
@@ -124,15 +125,17 @@ def alternates(steps: list[Change]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "at",
+    ("at", "histories"),
     [
-        *(pytest.param(at, id=IDS[at]) for at in SAMPLE),
-        *(pytest.param(at, id=IDS[at], marks=pytest.mark.long) for at in NIGHTLY),
+        *(pytest.param(at, FEW, id=IDS[at]) for at in SAMPLE),
+        *(pytest.param(at, HISTORIES, id=f"{IDS[at]}, more", marks=pytest.mark.long) for at in range(len(DAYS))),
     ],
 )
-def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(ear: Ear, at: int) -> None:
+def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(
+    ear: Ear, at: int, histories: int
+) -> None:
     rng, (stored, known), most = random.Random(at), scenario(*DAYS[at]), Counter[int]()
-    for _ in range(HISTORIES):
+    for _ in range(histories):
         mine, other, course = drawn(rng, stored.day), drawn(rng, stored.day), drawn_course(rng, stored)
         with_it = history(ear, stored, known, [mine, other], course)
         without = history(ear, stored, known, [within(stored.day, mine, inside=False), other], course)
@@ -149,14 +152,18 @@ def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(e
     assert most.keys() == {0, 1, 2}
 
 
-@pytest.mark.parametrize("sample", [SAMPLE, pytest.param(range(len(DAYS)), marks=pytest.mark.long)], ids=len)
+@pytest.mark.parametrize(
+    ("sample", "histories"),
+    [(SAMPLE, FEW // 2), pytest.param(range(len(DAYS)), FEW, marks=pytest.mark.long)],
+    ids=["few", "many"],
+)
 def test_a_part_of_the_day_that_is_another_changes_each_level_at_most_four_times_a_visit(
-    ear: Ear, sample: Sequence[int]
+    ear: Ear, sample: Sequence[int], histories: int
 ) -> None:
     most = Counter[str]()
     for at in sample:
         rng, (stored, known) = random.Random(100 + at), scenario(*DAYS[at])
-        for _ in range(HISTORIES // 2):
+        for _ in range(histories):
             mine, course = drawn(rng, stored.day), drawn_course(rng, stored)._replace(takeovers={})
             before = history(ear, stored, known, [mine], course)
             parts = {"one": one_changed(rng, stored.day, mine), "half": half_replaced(rng, stored.day, mine)}

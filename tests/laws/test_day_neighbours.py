@@ -55,9 +55,10 @@ from tests.support.day_policies import day_on, day_release, day_site, shared
 from tests.support.small_building import SITE, laboratory, policy_text
 
 HISTORIES = 12
+FEW = HISTORIES // 2
+"""Histories of a scenario in the ordinary run."""
 SAMPLE = (0, 3, 4)
 """Scenarios of the ordinary run, of 24, 23 and 25 hours; the others are left to the night."""
-NIGHTLY = [at for at in range(len(SCENARIOS)) if at not in SAMPLE]
 KEYS = laboratory()
 BY_WINDOW = """
 [[release]]
@@ -297,15 +298,15 @@ def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
 
 
 @pytest.mark.parametrize(
-    "at",
+    ("at", "histories"),
     [
-        *(pytest.param(at, id=IDS[at]) for at in SAMPLE),
-        *(pytest.param(at, id=IDS[at], marks=pytest.mark.long) for at in NIGHTLY),
+        *(pytest.param(at, FEW, id=IDS[at]) for at in SAMPLE),
+        *(pytest.param(at, HISTORIES, id=f"{IDS[at]}, more", marks=pytest.mark.long) for at in range(len(SCENARIOS))),
     ],
 )
-def test_a_devices_day_changes_at_most_k_values_of_a_level_for_each_price(ear: Ear, at: int) -> None:
+def test_a_devices_day_changes_at_most_k_values_of_a_level_for_each_price(ear: Ear, at: int, histories: int) -> None:
     rng, (held, known), most = random.Random(at), scenario(*SCENARIOS[at]), Counter[int]()
-    for _ in range(HISTORIES):
+    for _ in range(histories):
         mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng, held)
         with_it = history(ear, held, known, [mine, other], course)
         without = history(ear, held, known, [within(held.day, mine, inside=False), other], course)
@@ -319,14 +320,18 @@ def test_a_devices_day_changes_at_most_k_values_of_a_level_for_each_price(ear: E
     assert most == {0: K, 1: K}
 
 
-@pytest.mark.parametrize("sample", [SAMPLE, pytest.param(range(len(SCENARIOS)), marks=pytest.mark.long)], ids=len)
+@pytest.mark.parametrize(
+    ("sample", "histories"),
+    [(SAMPLE, FEW // 2), pytest.param(range(len(SCENARIOS)), FEW, marks=pytest.mark.long)],
+    ids=["few", "many"],
+)
 def test_a_part_of_the_day_that_is_another_changes_at_most_2k_values_of_a_level(
-    ear: Ear, sample: Sequence[int]
+    ear: Ear, sample: Sequence[int], histories: int
 ) -> None:
     most = Counter[str]()
     for at in sample:
         rng, (held, known) = random.Random(100 + at), scenario(*SCENARIOS[at])
-        for _ in range(HISTORIES // 2):
+        for _ in range(histories):
             mine, course = drawn(rng, held.day), drawn_course(rng, held)
             before = history(ear, held, known, [mine], course)
             parts = {"one": one_changed(rng, held.day, mine), "half": half_replaced(rng, held.day, mine)}

@@ -102,20 +102,20 @@ def test_the_run_holds_days_that_were_paid_and_windows_that_were(plain: Topics) 
     assert min(revised["1h"], revised["1d"]) > 10
 
 
+@pytest.mark.parametrize("often", [7, pytest.param(10**9, marks=pytest.mark.long)], ids=["taken over", "straight"])
 def test_partitions_straight_and_taken_over_all_the_time_give_the_same(
-    log: list[ObservationBatch | Heartbeat], key: Path, plain: Topics
+    log: list[ObservationBatch | Heartbeat], key: Path, plain: Topics, often: int
 ) -> None:
-    for often in (10**9, 7):
-        keys, topics = key_files.laboratory_keys(key), Topics()
-        partition = PartitionEngine(POLICY, keys)
-        for offset, item in enumerate(log):
-            for out in partition.process(offset, None, encode_message(item)):
-                topics.setdefault(out.topic, []).append(out.value)
-            if offset % often == often - 1:
-                snapshot, partition = partition.snapshot(offset + 1, 0), PartitionEngine(POLICY, keys)
-                assert partition.restore(snapshot) == offset + 1
-                assert partition.snapshot(offset + 1, 0) == snapshot
-        assert topics == plain
+    keys, topics = key_files.laboratory_keys(key), Topics()
+    partition = PartitionEngine(POLICY, keys)
+    for offset, item in enumerate(log):
+        for out in partition.process(offset, None, encode_message(item)):
+            topics.setdefault(out.topic, []).append(out.value)
+        if offset % often == often - 1:
+            snapshot, partition = partition.snapshot(offset + 1, 0), PartitionEngine(POLICY, keys)
+            assert partition.restore(snapshot) == offset + 1
+            assert partition.snapshot(offset + 1, 0) == snapshot
+    assert topics == plain
 
 
 def test_a_store_opened_again_and_again_and_a_replay_give_the_same(

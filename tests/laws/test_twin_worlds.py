@@ -56,10 +56,10 @@ COUNTED: dict[str, Sequence[What]] = {
     "people of changes": ("people", "changes", "sessions"),
 }
 """What the sites of the first policy count."""
-FEW = [("devices", 2), ("sessions", 2), ("changes of logins", 2), ("people of changes", 6)]
+FEW = [("devices", 2), ("sessions", 2), ("changes of logins", 2), ("people of changes", 2)]
 MORE = [
     ("devices", 6), ("devices", 10), ("devices", 12), ("sessions", 12), ("changes", 6), ("changes of sessions", 6),
-    ("people", 2),
+    ("people", 2), ("people of changes", 6),
 ]  # fmt: skip
 """Left to the night; what each of them counts, one of the few counts beside something else."""
 
@@ -80,8 +80,8 @@ def test_many_worlds_that_differ_in_one_device_show_the_same(what: str, seed: in
 
 
 def test_worlds_release_deny_and_wait_and_their_true_counts_differ() -> None:
-    """A new policy key changes what each seed draws, so one of them is enough."""
-    assert any(map(_tells_worlds_apart, SEARCHED))
+    """A new policy key changes what each seed draws, so one of them is enough; 2 is a short one."""
+    assert any(map(_tells_worlds_apart, (2, *SEARCHED)))
 
 
 def _tells_worlds_apart(seed: int) -> bool:
@@ -143,7 +143,7 @@ def beating_when_heard(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("fault", "finds"),
     [
-        (resuming_at_the_latest_observation, 6), (denying_empty_windows, 0), (vouching_by_traps, 0),
+        (resuming_at_the_latest_observation, 6), (denying_empty_windows, 0), (vouching_by_traps, 2),
         (beating_when_heard, 0),
     ],
 )  # fmt: skip

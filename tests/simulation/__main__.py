@@ -1,6 +1,6 @@
 """Run schedules: ``python -m tests.simulation [--level wire|port] [--seed N] [--runs N] [--shrink] [--lines]``.
 
-``--kept WORDS`` runs kept schedules instead of drawn ones.
+``--kept WORDS`` runs kept schedules instead of drawn ones, ``--tests FILE`` a file of tests until one fails.
 
 With ``--put-back NAME`` a mutant of ``tests/mutants`` is put into the code first; the first run that fails ends it.
 
@@ -16,6 +16,8 @@ import logging
 import sys
 import time
 
+import pytest
+
 from tests.simulation.put_back import put_back
 
 
@@ -30,9 +32,12 @@ def main() -> int:
     parser.add_argument("--digest", action="store_true", help="print the digest of each run")
     parser.add_argument("--put-back", metavar="MUTANT", help="run with a fault of the catalogue, until it is found")
     parser.add_argument("--kept", metavar="WORDS", help="run the kept schedules whose name contains these words")
+    parser.add_argument("--tests", metavar="FILE", help="run the tests of this file until one fails")
     options = parser.parse_args()
     if options.put_back:
         put_back(options.put_back)
+    if options.tests is not None:
+        return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", options.tests]))
     from tests.simulation.runs import LEVELS, run_kept
     from tests.simulation.schedules import as_json, draw, kept_schedules, shrink
 

@@ -210,6 +210,8 @@ class Kept:
     finds: tuple[str, ...]
     """Mutants that it finds."""
     events: Schedule
+    nightly: bool = False
+    """Whether an ordinary run leaves it out: it takes long, and cheaper tests find what it finds."""
     says: str = ""
     """What a program must say in it."""
     within: float | None = None

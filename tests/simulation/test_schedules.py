@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,21 @@ from tests.simulation import checker, occupancy
 from tests.simulation.runs import LEVELS, run_kept
 from tests.simulation.schedules import Event, Kept, Outcome, Schedule, kept_schedules, shrink
 
-HERE = Path(__file__).parent
+TREE = Path(__file__).parents[2]
 KEPT = kept_schedules()
 PORT, WIRE = 300, 30
 """Schedules of each level in an ordinary run; ``make nightly`` takes an hour of them."""
 PARTS = 6
+_ROW = re.compile(
+    r"\| (?P<mutants>`.*`) \| \[test_\w+\.py\]\(\.\./(?P<file>tests/simulation/test_\w+\.py)\), on the wire \|"
+)
+DIRECTED = [
+    (row["file"], mutant)
+    for row in map(_ROW.match, (TREE / "docs" / "simulation.md").read_text().splitlines())
+    if row is not None
+    for mutant in re.findall("`([^`]+)`", row["mutants"])
+]
+"""Files of tests, and the mutants that they find, as the document says."""
 
 
 def refuse(level: str, seeds: range) -> None:
@@ -37,7 +48,9 @@ def test_faults_on_the_wire_change_nothing_that_comes_out(part: int) -> None:
     refuse("wire", range(part, WIRE, PARTS))
 
 
-@pytest.mark.parametrize("kept", KEPT, ids=[kept.name for kept in KEPT])
+@pytest.mark.parametrize(
+    "kept", [pytest.param(kept, id=kept.name, marks=[pytest.mark.long] if kept.nightly else []) for kept in KEPT]
+)
 def test_a_schedule_that_has_found_something_finds_nothing_more(kept: Kept) -> None:
     outcome = run_kept(kept)
     assert not outcome.problems, "\n".join([kept.found, *outcome.problems, *outcome.lines])
@@ -47,21 +60,37 @@ def test_a_schedule_that_has_found_something_finds_nothing_more(kept: Kept) -> N
 @pytest.mark.parametrize(("schedule", "mutant"), [(kept.name, name) for kept in KEPT for name in kept.finds])
 def test_a_kept_schedule_finds_each_fault_that_it_is_said_to_find(schedule: str, mutant: str) -> None:
     line = [sys.executable, "-m", "tests.simulation", "--put-back", mutant, "--kept", schedule]
-    done = subprocess.run(line, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
+    done = subprocess.run(line, cwd=TREE, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{mutant}: found by the kept schedule" in done.stdout
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("file", "mutant"), DIRECTED)
+def test_the_tests_of_a_file_find_each_fault_that_they_are_said_to_find(file: str, mutant: str) -> None:
+    line = [sys.executable, "-m", "tests.simulation", "--put-back", mutant, "--tests", file]
+    done = subprocess.run(line, cwd=TREE, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+
+
+def test_the_document_says_what_tests_of_single_faults_find() -> None:
+    assert {Path(file).name for file, _ in DIRECTED} == {"test_blamed_brokers.py", "test_stalls.py"}
+
+
 def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     line = [sys.executable, "-m", "tests.simulation", "--digest", "--seed", "1"]
-    digests = [
-        subprocess.run(
-            line, env=os.environ | {"PYTHONHASHSEED": seed}, cwd=HERE.parents[1], capture_output=True, check=True
-        ).stdout.splitlines()[:1]
-        for seed in ("1", "2")
-    ]
-    assert digests[0] == digests[1]
-    assert len(digests[0][0].split()[1]) == 32
+    other = "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2"
+    printed = subprocess.run(
+        line,
+        env=os.environ | {"PYTHONHASHSEED": other},
+        cwd=TREE,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    digest = LEVELS["wire"](1, None).digest
+    assert len(digest) == 32
+    assert printed[0] == f"1 {digest}"
 
 
 def test_a_schedule_with_a_bound_of_its_own_fails_if_not_everything_is_out_by_then() -> None:

@@ -52,9 +52,9 @@ SUMS = {
     "pruned": (f'mechanism = "laplace"\n{SHARES}\nprune = {{ share = "0.2", below = 5 }}', 3),
     "sample, as long as a repetition": ('mechanism = "sample"\nw = 12', 12),
     "sample, shorter": ('mechanism = "sample"\nw = 12', 5),
-    "sample, much longer": ('mechanism = "sample"\nw = 3', 24),
+    "sample, much longer": ('mechanism = "sample"\nw = 3', 12),
     "ba, as long as w": ('mechanism = "ba"\nw = 6', 6),
-    "ba, much longer": ('mechanism = "ba"\nw = 2', 16),
+    "ba, much longer": ('mechanism = "ba"\nw = 2', 10),
 }
 
 

@@ -5,7 +5,7 @@ failed at most once in a million choices of keys.
 """
 
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from random import Random
 
@@ -35,6 +35,7 @@ def input_of(window: int, counts: Ints) -> TickInput:
 # Noise scales
 
 
+@cache
 def published(name: str, windows: int) -> list[Ints]:
     """Errors of 200,000 zones at the windows that published; ε = 3, w = 6."""
     mechanism = w_event_mechanism(name, zones=N, epsilon=F(3), windows=6)
@@ -160,7 +161,7 @@ def test_streams_that_differ_in_w_windows_in_a_row_are_told_apart_by_at_most_eps
 # Who errs least
 
 
-def wifi_like(mean: float, days: int = 7) -> Ints:
+def wifi_like(mean: float, days: int = 4) -> Ints:
     """A stream that stands still most of the time and follows the day, seeded."""
     rng, level, counts = Random(8), 0, []
     for window in range(288 * days):

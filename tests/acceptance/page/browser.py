@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
 from starlette.types import ASGIApp
 
 from tests.support import patience
@@ -119,8 +119,8 @@ class Watched:
         return self.page
 
 
-def watched(browser: Browser, origin: str, width: int = 1440, theme: str = "light") -> Watched:
-    """Return a new page of its own context."""
+def a_context(browser: Browser, width: int = 1440, theme: str = "light") -> BrowserContext:
+    """Return a new context: a browser that has never seen the page."""
     context = browser.new_context(
         viewport={"width": width, "height": 900},
         color_scheme="dark" if theme == "dark" else "light",
@@ -128,6 +128,26 @@ def watched(browser: Browser, origin: str, width: int = 1440, theme: str = "ligh
         reduced_motion="reduce",  # what is looked at has its last colour at once
     )
     context.set_default_timeout(PATIENCE)
-    made = Watched(context.new_page(), origin)
+    return context
+
+
+def watched(browser: Browser, origin: str, width: int = 1440, theme: str = "light") -> Watched:
+    """Return a new page of its own context."""
+    made = Watched(a_context(browser, width, theme).new_page(), origin)
+    made.listen()
+    return made
+
+
+def watched_in(context: BrowserContext, origin: str, width: int = 1440, theme: str = "light") -> Watched:
+    """Return a new page of a context, which forgets what pages before it have stored."""
+    context.clear_cookies()
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "local_storage"})
+    session.detach()
+    if (width, theme) != (1440, "light"):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light", reduced_motion="reduce")
+    made = Watched(page, origin)
     made.listen()
     return made

@@ -1,13 +1,13 @@
-"""Fixtures for tests of the page: one browser for each file, a context and a page for each test."""
+"""Fixtures for tests of the page: one browser, stand-in and context for each file, a page for each test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 
-from tests.acceptance.page.browser import PATIENCE, Watched, a_browser, served, watched
+from tests.acceptance.page.browser import PATIENCE, Watched, a_browser, a_context, served, watched, watched_in
 from tests.acceptance.page.recorded import Scene, application
 
 expect.set_options(timeout=PATIENCE)
@@ -19,22 +19,48 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture
-def scene() -> Scene:
-    """What the stand-in for the service says."""
-    return Scene()
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A context that has compiled the page's code: a new one would do so again for each test."""
+    made = a_context(browser)
+    yield made
+    made.close()
 
 
-@pytest.fixture
-def origin(scene: Scene) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def _stage() -> Iterator[tuple[Scene, str]]:
+    scene = Scene()
     with served(application(scene)) as address:
-        yield address
-        scene.stream_open.clear()
+        yield scene, address
 
 
 @pytest.fixture
-def seen(browser: Browser, origin: str) -> Iterator[Watched]:
+def scene(_stage: tuple[Scene, str]) -> Iterator[Scene]:
+    """What the stand-in for the service says."""
+    scene, _ = _stage
+    yield scene
+    scene.stream_open.clear()
+    vars(scene).update(vars(Scene()))
+
+
+@pytest.fixture
+def origin(_stage: tuple[Scene, str], scene: Scene) -> str:
+    return _stage[1]
+
+
+@pytest.fixture
+def seen(context: BrowserContext, origin: str) -> Iterator[Watched]:
     """A page, 1440 px wide, on the stand-in; what it says in its console or asks of others fails the test."""
+    found = watched_in(context, origin)
+    yield found
+    found.page.close()
+    assert not found.said
+    assert not found.elsewhere
+
+
+@pytest.fixture
+def seen_apart(browser: Browser, origin: str) -> Iterator[Watched]:
+    """The same in a context of its own, for tests that set its clock: nothing takes that back."""
     found = watched(browser, origin)
     yield found
     found.page.context.close()

@@ -160,16 +160,21 @@ def noise_of(node: str) -> float:
 
 def row(scene: Scene, node: str, end: datetime, seconds: int) -> dict[str, Any]:
     """Return a released row of a node, noise and all."""
+    return row_of(scene.zones_a_floor, node, end, seconds) | {"bounded_to": scene.bounded_to}
+
+
+@cache
+def row_of(zones_a_floor: int, node: str, end: datetime, seconds: int) -> dict[str, Any]:
     noise = noise_of(node) / math.sqrt(max(1, seconds // 300))
     moment = end - timedelta(seconds=seconds / 2)
     drawn = random.Random(f"{node}{end.isoformat()}{seconds}").gauss(0, 1)
-    value: float = weight(scene, node) * busy(moment.astimezone(ZONE)) + noise * drawn
+    value: float = weight_of(zones_a_floor, node) * busy(moment.astimezone(ZONE)) + noise * drawn
     value = round(value) if seconds == 300 else round(value, 2)
     half = round(1.96 * noise, 2)
     start = end - timedelta(seconds=seconds)
     return dict(zip(COLUMNS, (
         stamp(start), stamp(end), node, value, round(value - half, 2), round(value + half, 2), half,
-        "noise", seconds // 300, 0, 0, 1.0, scene.bounded_to,
+        "noise", seconds // 300, 0, 0, 1.0, None,
     ), strict=True))  # fmt: skip
 
 
@@ -179,11 +184,16 @@ def stamp(moment: datetime) -> str:
 
 def usual_slots(scene: Scene, node: str) -> dict[str, list[list[float]]]:
     """Return mean, deviation and number of each quarter of an hour, by class of day."""
+    return usual_of(weight(scene, node), noise_of(node))
+
+
+@cache
+def usual_of(largest: float, noise: float) -> dict[str, list[list[float]]]:
     found = {}
     for name, day in {"workday": 29, "saturday": 27, "sunday": 28}.items():
         quarters = [datetime(2018, 1, day, tzinfo=ZONE) + timedelta(minutes=15 * i) for i in range(96)]
-        means = [weight(scene, node) * busy(quarter) for quarter in quarters]
-        found[name] = [[round(mean, 2), round(math.hypot(noise_of(node), 0.15 * mean), 2), 20] for mean in means]
+        means = [largest * busy(quarter) for quarter in quarters]
+        found[name] = [[round(mean, 2), round(math.hypot(noise, 0.15 * mean), 2), 20] for mean in means]
     return found
 
 

@@ -26,6 +26,11 @@ def rules(page: Page, code: str) -> Any:
     return page.evaluate(f"async () => {{ const r = await import('/static/game_rules.js'); return {code}; }}")
 
 
+@pytest.fixture
+def seen(seen_apart: Watched) -> Watched:
+    return seen_apart
+
+
 @pytest.fixture(scope="module")
 def book(browser: Browser) -> Iterator[Page]:
     """A page on which to evaluate rules, for all tests of them."""

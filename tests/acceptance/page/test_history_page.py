@@ -7,7 +7,6 @@ from datetime import timedelta
 from itertools import pairwise
 from urllib.parse import parse_qs, quote, urlsplit
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.acceptance.page.browser import Watched
@@ -46,16 +45,14 @@ SPANS = [
 """The site's days begin at 04:00, at UTC-8."""
 
 
-@pytest.mark.parametrize(("name", "start", "end", "step"), SPANS, ids=[name for name, *_ in SPANS])
-def test_a_preset_asks_for_its_stretch_of_the_sites_time(
-    seen: Watched, name: str, start: str, end: str, step: str
-) -> None:
+def test_a_preset_asks_for_its_stretch_of_the_sites_time(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=2h")
-    page.get_by_role("radio", name=name, exact=True).check()
-    started = re.compile(re.escape(f"from={quote(start, safe='')}"))
-    expect(page.get_by_role("link", name="CSV")).to_have_attribute("href", started)
-    found = asked_of(page, "CSV")
-    assert (found["from"], found["to"], found["granularity"]) == (start, end, step)
+    for name, start, end, step in SPANS:
+        page.get_by_role("radio", name=name, exact=True).check()
+        started = re.compile(re.escape(f"from={quote(start, safe='')}"))
+        expect(page.get_by_role("link", name="CSV")).to_have_attribute("href", started)
+        found = asked_of(page, "CSV")
+        assert (found["from"], found["to"], found["granularity"]) == (start, end, step)
 
 
 def test_own_dates_are_local_days_the_last_included(seen: Watched) -> None:
@@ -211,9 +208,9 @@ def test_dragging_moves_the_chart_only_within_what_there_is(seen: Watched) -> No
     expect(page.locator(".readout")).to_have_text(re.compile(r"09:1\d to 09:"))
 
 
-def test_a_new_window_moves_a_history_that_ends_now(seen: Watched, scene: Scene) -> None:
-    seen.page.clock.install()
-    page = drawn(seen, "#/history?span=2h")
+def test_a_new_window_moves_a_history_that_ends_now(seen_apart: Watched, scene: Scene) -> None:
+    seen_apart.page.clock.install()
+    page = drawn(seen_apart, "#/history?span=2h")
     expect(page.locator(".line")).to_have_text("Connected")
     for _ in range(2):  # at once, and the last one when its turn comes
         scene.now += timedelta(minutes=5)

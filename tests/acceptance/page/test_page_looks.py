@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
-from tests.acceptance.page.browser import Watched, watched
+from tests.acceptance.page.browser import Watched, watched, watched_in
 from tests.acceptance.page.recorded import Scene
 
 PAGES = {
@@ -39,9 +39,9 @@ LOOKS = [
 ]
 
 
-def shown(browser: Browser, origin: str, fragment: str, width: int, theme: str) -> Watched:
+def shown(context: BrowserContext, origin: str, fragment: str, width: int, theme: str) -> Watched:
     """Open a page, whole: with charts and what is loaded after them."""
-    seen = watched(browser, origin, width, theme)
+    seen = watched_in(context, origin, width, theme)
     page = seen.go(fragment)
     expect(page.locator(LAST).first).to_be_attached()
     return seen
@@ -60,13 +60,13 @@ def serious(page: Page) -> list[str]:
 
 @pytest.mark.parametrize(("name", "width", "theme"), LOOKS)
 def test_every_page_fits_has_every_text_and_keeps_nobody_out(
-    browser: Browser, origin: str, scene: Scene, name: str, width: int, theme: str
+    context: BrowserContext, origin: str, scene: Scene, name: str, width: int, theme: str
 ) -> None:
     scene.more_roles = ("account", "operator")
     scene.bookings = ("facilities",)
     scene.heat = "heat" in name
     scene.alerts = {"zone:2003": 1, "zone:2005": 1} if "alerts" in name else None
-    seen = shown(browser, origin, PAGES[name], width, theme)
+    seen = shown(context, origin, PAGES[name], width, theme)
     page = seen.page
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert serious(page) == []
@@ -75,28 +75,28 @@ def test_every_page_fits_has_every_text_and_keeps_nobody_out(
     scenario = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     red, green, blue = (int(part) for part in re.findall(r"\d+", scenario)[:3])
     assert (red + green + blue < 3 * 128) is (theme == "dark")
-    page.context.close()
+    page.close()
     assert not seen.said
     assert not seen.elsewhere
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_signing_in_fits_and_keeps_nobody_out(browser: Browser, origin: str, scene: Scene, theme: str) -> None:
+def test_signing_in_fits_and_keeps_nobody_out(context: BrowserContext, origin: str, scene: Scene, theme: str) -> None:
     scene.signed = False
-    page = watched(browser, origin, 320, theme).go()
+    page = watched_in(context, origin, 320, theme).go()
     expect(page.get_by_label("Token")).to_be_focused()
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
     assert serious(page) == []
-    page.context.close()
+    page.close()
 
 
-def test_a_plan_keeps_nobody_out(browser: Browser, origin: str, scene: Scene) -> None:
+def test_a_plan_keeps_nobody_out(context: BrowserContext, origin: str, scene: Scene) -> None:
     rooms = {f"2{i:03}": f"M{i * 100},0L{i * 100 + 90},0L{i * 100 + 90},90L{i * 100},90Z" for i in range(1, 9)}
     scene.plan = {"viewbox": [90, -10, 900, 110], "zones": rooms, "outline": []}
-    seen = shown(browser, origin, "#/live", 768, "light")
+    seen = shown(context, origin, "#/live", 768, "light")
     expect(seen.page.locator(".shape").first).to_be_visible()
     assert serious(seen.page) == []
-    seen.page.context.close()
+    seen.page.close()
 
 
 def test_axe_would_see_what_keeps_people_out(seen: Watched) -> None:
@@ -158,18 +158,18 @@ def pixels(page: Page) -> int:
     )
 
 
-def test_a_chart_of_the_dark_theme_is_drawn_anew_for_paper(browser: Browser, origin: str) -> None:
-    seen = shown(browser, origin, "#/history?span=7d&nodes=building", 1440, "dark")
+def test_a_chart_of_the_dark_theme_is_drawn_anew_for_paper(context: BrowserContext, origin: str) -> None:
+    seen = shown(context, origin, "#/history?span=7d&nodes=building", 1440, "dark")
     page = seen.page
     on_screen = pixels(page)
     page.emulate_media(media="print", color_scheme="dark")
     page.wait_for_timeout(200)
     assert pixels(page) > on_screen, "grid lines for a dark card are dark; on paper they are light"
-    page.context.close()
+    page.close()
 
 
-def test_a_service_that_fails_is_said_to_and_tried_again(browser: Browser, origin: str) -> None:
-    seen = watched(browser, origin)
+def test_a_service_that_fails_is_said_to_and_tried_again(context: BrowserContext, origin: str) -> None:
+    seen = watched_in(context, origin)
     fault = '{"error": {"what": "service", "rule": "has a fault"}}'
     seen.page.route("**/latest?*", lambda route: route.fulfill(status=500, content_type="application/json", body=fault))
     page = seen.go()
@@ -177,7 +177,7 @@ def test_a_service_that_fails_is_said_to_and_tried_again(browser: Browser, origi
     page.unroute("**/latest?*")
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".now")).to_be_visible()
-    page.context.close()
+    page.close()
 
 
 def test_a_page_that_waits_for_its_figures_says_so(seen: Watched) -> None:
@@ -191,13 +191,13 @@ def test_a_page_that_waits_for_its_figures_says_so(seen: Watched) -> None:
     expect(page.locator(".page.privacy .notice")).to_have_count(0)
 
 
-def test_a_wrong_token_says_so_and_a_right_one_lets_in(browser: Browser, origin: str, scene: Scene) -> None:
+def test_a_wrong_token_says_so_and_a_right_one_lets_in(context: BrowserContext, origin: str, scene: Scene) -> None:
     scene.signed = False
-    page = watched(browser, origin).go()
+    page = watched_in(context, origin).go()
     page.get_by_label("Token").fill("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("This token or link is not valid")
     page.get_by_label("Token").fill("right")
     page.keyboard.press("Enter")
     expect(page.locator(".now")).to_be_visible()
-    page.context.close()
+    page.close()

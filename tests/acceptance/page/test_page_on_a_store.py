@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.acceptance.page.browser import Watched, watched
+from tests.acceptance.page.browser import Watched, watched, watched_in
 from tests.acceptance.serve.services import POLICY, Served, complete, make_store, new_token, records, served, wanted
 
 
@@ -33,11 +33,11 @@ def service(folder: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def visitor(browser: Browser, service: Served) -> Iterator[Watched]:
+def visitor(context: BrowserContext, service: Served) -> Iterator[Watched]:
     """Somebody who opens the newest link; what the page says in its console or asks of others fails the test."""
-    found = watched(browser, service.address)
+    found = watched_in(context, service.address)
     yield found
-    found.page.context.close()
+    found.page.close()
     assert not found.said
     assert not found.elsewhere
 
@@ -287,12 +287,12 @@ def everything(folder: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def master(browser: Browser, everything: Served) -> Iterator[Watched]:
+def master(context: BrowserContext, everything: Served) -> Iterator[Watched]:
     """Somebody who has every role; what the page says in its console or asks of others fails the test."""
-    found = watched(browser, everything.address)
+    found = watched_in(context, everything.address)
     found.go(f"#link={everything.link()}")
     yield found
-    found.page.context.close()
+    found.page.close()
     assert not found.said
     assert not found.elsewhere
 

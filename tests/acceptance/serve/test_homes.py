@@ -225,7 +225,7 @@ def test_nothing_is_played_where_there_is_nothing(folder: Path, tmp_path: Path) 
 # --- the command ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_the_command_serves_until_it_is_told_to_stop(folder: Path, number: signal.Signals) -> None:
     started = subprocess.Popen(
         command(["serve", "--store", folder / "store", "--policy", folder / "policy.toml", "--audience", "public",
