@@ -252,7 +252,7 @@ def pages(kept: Any, granularity: str, limit: int, **more: Any) -> list[list[Any
 @pytest.mark.parametrize(
     ("granularity", "limit"),
     [
-        pytest.param(each, limit, marks=[pytest.mark.long] if rows > 30 * limit else [])
+        pytest.param(each, limit, marks=[pytest.mark.long] if rows > 40 * limit else [])
         for each, rows in (("5min", 120), ("15min", 42), ("1h", 12), ("1d", 3))
         for limit in (1, 2, 3, 7, 1000)
     ],
