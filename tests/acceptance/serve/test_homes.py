@@ -29,7 +29,7 @@ from connectors.serve.playback import Playback
 from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig, feeds, open_service
 from connectors.storage.embedded.reader import last_given, outboxes
-from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.client import close, partition_of
 from connectors.storage.kafka.topics import create_topics
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
@@ -295,10 +295,12 @@ async def sent(broker: AnyBroker, topic: str, values: Iterable[bytes]) -> None:
     """Make a topic of one partition with some records."""
     await create_topics(broker.bootstrap, {topic}, partitions=1)
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
-    await producer.start()
-    for value in values:
-        await producer.send_and_wait(topic, value, partition=0)
-    await producer.stop()
+    try:
+        await producer.start()
+        for value in values:
+            await producer.send_and_wait(topic, value, partition=0)
+    finally:  # also where the service ends first and this is cancelled: its tasks would keep the event loop open
+        await close(producer)
 
 
 async def index_topics(query: ServeConfig, count: int, then: Callable[[], Awaitable[object]]) -> None:
