@@ -8,6 +8,9 @@ SUPPLY := $(VENV)/supply
 LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
           --no-header --no-annotate
 
+# Tests start hundreds of processes. These share compiled modules, even if the environment turns that off.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test docs check sbom audit pinned mutants nightly bench storm format lock lock-images
 
