@@ -211,7 +211,7 @@ class Kept:
     """Mutants that it finds."""
     events: Schedule
     nightly: bool = False
-    """Whether an ordinary run leaves it out: it takes long, and cheaper tests find what it finds."""
+    """Whether an ordinary run leaves it out."""
     says: str = ""
     """What a program must say in it."""
     within: float | None = None
