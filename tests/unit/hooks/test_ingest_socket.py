@@ -15,7 +15,7 @@ import pytest
 from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, WRONG_TIME
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
-from connectors.sources.ingest_socket import listener
+from connectors.sources.ingest_socket import client, listener
 from connectors.sources.ingest_socket.client import IngestClient
 from connectors.sources.ingest_socket.frames import (
     MOST_ROWS,
@@ -31,7 +31,7 @@ from connectors.sources.ingest_socket.frames import (
 from connectors.sources.ingest_socket.listener import MALFORMED, SPAN
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
-from tests.support.patience import until
+from tests.support.patience import PATIENCE, until
 from tests.support.receivers import Hands, Log
 from tests.unit.hooks.cloud_requests import MIST, RADIO, house, ingesting, now
 
@@ -266,6 +266,29 @@ async def test_a_link_finds_an_ingest_that_comes_later_and_one_that_comes_again(
         assert len(sink.rows) == 2
     finally:
         running.cancel()
+
+
+async def test_a_client_waits_for_no_answer_of_an_ingest_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 10 * PATIENCE)
+    asked = asyncio.Event()
+
+    async def end_when_asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while b"rows" not in await reader.readline():
+            pass
+        asked.set()
+        writer.close()
+
+    link = IngestClient(tmp_path / "hooks")
+    async with await asyncio.start_unix_server(end_when_asked, tmp_path / "hooks"):
+        running = asyncio.create_task(link.run())
+        try:
+            await until(lambda: link.connected)
+            assert await asyncio.wait_for(link.hand_over(MIST, [row()]), PATIENCE) is False
+            assert asked.is_set()
+        finally:
+            running.cancel()
 
 
 async def test_a_sender_that_reads_no_answers_is_not_read_either(

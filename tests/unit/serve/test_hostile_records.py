@@ -61,6 +61,14 @@ def test_a_record_with_an_invalid_field_is_refused(record: bytes, place: str, ma
             read_record(changed(record, place, value))
 
 
+@pytest.mark.parametrize("spend", ["1e99999", "1e3", "+1", " 1", "1_000", "0." + "1" * 31, "NaN"])
+@pytest.mark.parametrize("record", [LEVELLED, FACT], ids=["counts", "attributes"])
+def test_a_charge_is_digits_and_a_point(record: bytes, spend: str) -> None:
+    """With an exponent, a few characters would take the memory of a number with as many digits as they please."""
+    with pytest.raises(DataError, match="record: must be"):
+        read_record(changed(record, "spend", spend))
+
+
 @pytest.mark.parametrize("node", ["values", "noise_scale"])
 @pytest.mark.parametrize("name", ["a\nb", "\u202e", "x" * 9999, ""])
 def test_the_name_of_a_node_is_printable(node: str, name: str) -> None:

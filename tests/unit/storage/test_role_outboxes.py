@@ -100,6 +100,13 @@ def test_figures_are_five_minutes_apart_at_least(tmp_path: Path) -> None:
     assert all(after - before >= 5 * 60_000_000 for before, after in pairwise(ends))
 
 
+def test_a_site_has_reached_what_its_sources_have_reported(tmp_path: Path) -> None:
+    """Each window is recorded when the watermark passes its end, and the start of a session is long before that."""
+    ends = [(parse_time(r["window_end"]), parse_time(r["reached"])) for r in records_of(ran(tmp_path))]
+    assert all(end <= reached <= end + 15 * MINUTE for end, reached in ends), "a tick of the policy"
+    assert len({reached for _, reached in ends}) == len(ends) > 3
+
+
 def records_of(store: Path) -> list[dict[str, Any]]:
     return [orjson.loads(value) for _, value in read_outbox(store, OPERATOR_BOX, 0)]
 
