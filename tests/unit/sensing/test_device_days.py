@@ -103,7 +103,8 @@ def test_a_resident_counts_when_it_was_away_as_long_as_the_counters_ask(absent: 
 
 
 def test_a_batch_counts_like_its_observations_and_the_end_of_a_stay_is_none() -> None:
-    device, time = "a" * 16, MIDNIGHT + HOUR
+    device, times = "a" * 16, (MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR)
+    rows = (*(Row(device, "ap", time) for time in times), Row(device, None, times[1] + HOUR))
     made = DeviceDays(definition(1))
-    made.add_batch(ObservationBatch("s", "c", 0, 0, (Row(device, "ap", time), Row(device, None, time + HOUR)), None))
-    assert made.covering(Fraction(1)) == days([(device, time)]).covering(Fraction(1)) == 2
+    made.add_batch(ObservationBatch("s", "c", 0, 0, rows, None))
+    assert made.covering(Fraction(1)) == days([(device, time) for time in times]).covering(Fraction(1)) == 4
