@@ -110,7 +110,7 @@ def _divergence(excess: Floats, base: Floats) -> Floats:
     from scipy.special import rel_entr  # noqa: PLC0415  (every command would wait for what few of them use)
 
     empty = base <= 0.0
-    u = np.clip(excess / np.where(empty, 1.0, base), -1.0, 1.0)
+    u = np.minimum(np.maximum(excess / np.where(empty, 1.0, base), -1.0), 1.0)
     square = u * u
     series = base * square * (0.5 + square * (1 / 12 + square / 30) - u * (1 / 6 + square * (1 / 20 + square / 42)))
     whole = np.maximum(rel_entr(np.maximum(base + excess, 0.0), base) - excess, 0.0)
@@ -137,18 +137,18 @@ def attribute_information(joint: Floats, epsilon: Floats, queries: NDArray[np.in
 
 
 def information_slopes(model: Channel, p: Floats) -> Floats:
-    """Return dI_i/dp of every attribute at its own p in [0, 1], shape (k,); infinite at p = 1.
+    """Return dI_i/dp of every attribute at its own p in [0, 1], shape (..., k) like ``p``; infinite at p = 1.
 
     dI_i/dp = sum_j sum_x Pr(X_j = x) pi_x ln( pi_x (1 - p pi) / (pi (1 - p pi_x)) ), in terms that do not
     cancel: D(pi_x, pi) - pi D(b_x, b) / b + ln(b_x / b) (pi - pi_x) / b, b = 1 - p pi, b_x = 1 - p pi_x; 0
     everywhere for an attribute that is certain.
     """
-    at, pi = np.asarray(p, dtype=np.float64)[:, None, None], model.release[:, None, None]
+    at, pi = np.asarray(p, dtype=np.float64)[..., None, None], model.release[:, None, None]
     kept = (1.0 - at) + at * model.weight[:, 0, None, None]
     moving = (model.shift != 0) & (kept > 0)
-    pull = np.divide(-model.shift, kept, out=np.zeros_like(model.shift), where=moving)
-    misses = np.divide(_divergence(-at * model.shift, kept), kept, out=np.zeros_like(pull), where=moving)
+    pull = np.divide(-model.shift, kept, out=np.zeros(moving.shape), where=moving)
+    misses = np.divide(_divergence(-at * model.shift, kept), kept, out=np.zeros(moving.shape), where=moving)
     with np.errstate(divide="ignore"):
         odds = np.where(moving, np.log1p(np.maximum(at * pull, -1.0)) * pull, 0.0)
-    terms = model.weight[None] * (model.divergence - pi * misses + odds)
-    return np.asarray(np.maximum(terms.sum(axis=(1, 2)), 0.0), dtype=np.float64)
+    terms = model.weight * (model.divergence - pi * misses + odds)
+    return np.asarray(np.maximum(terms.sum(axis=(-2, -1)), 0.0), dtype=np.float64)

@@ -75,6 +75,10 @@ HALVINGS = 64
 """Doubles are ordered like their bits, so bisecting the bits finds the last double that fits at any scale."""
 
 
+PARTS = 8
+"""Parts into which a bracket is cut where one evaluation of many points costs little more than that of one."""
+
+
 def halfway(low: Floats, high: Floats) -> Floats:
     """Return the midpoint, by bits, between two arrays of doubles that are 0 or more."""
     bits = [np.asarray(end, dtype=np.float64).view(np.int64) for end in (low, high)]
@@ -350,7 +354,7 @@ def _divide(model: Channel, gain: Floats, most: Floats, budget: float, choking: 
     over, under = most, np.where(information_slopes(model, most) > 0, 0.0, most)
     for _ in range(HALVINGS):
         price = float(halfway(np.array(low), np.array(high)))
-        p = _best_response(model, gain, price, most)
+        p = _best_response(model, gain, price, (under, over), most)
         if _total(model, p) > budget:
             low, over = price, p
         else:
@@ -376,15 +380,22 @@ def _total(model: Channel, p: Floats) -> float:
     return math.fsum(float(attribute_curve(model, i, p[i])) for i in range(model.attributes))
 
 
-def _best_response(model: Channel, gain: Floats, price: float, most: Floats) -> Floats:
-    """Return the p in [0, most] that maximise gain p - price I(p), each bisected on its slope."""
-    low, high = np.zeros_like(most), most.copy()
-    for _ in range(HALVINGS):
-        middle = halfway(low, high)
-        worth = gain >= price * information_slopes(model, middle)
-        low, high = np.where(worth, middle, low), np.where(worth, high, middle)
+def _best_response(model: Channel, gain: Floats, price: float, between: tuple[Floats, Floats], most: Floats) -> Floats:
+    """Return the p in [0, most] that maximise gain p - price I(p), each searched on its slope.
+
+    The search is between the answers at a higher and at a lower price. It cuts by bits, like ``halfway``, but into
+    ``PARTS`` at once: a slope of a few numbers takes hardly longer than one of one.
+    """
+    low, high = (end.astype(np.float64).view(np.int64) for end in between)
+    cuts = np.arange(1, PARTS)[:, None]
+    while (high - low > 1).any():
+        step = -((low - high) // PARTS)
+        middle = np.minimum(low + step * cuts, high)
+        worth = gain >= price * information_slopes(model, middle.view(np.float64))
+        low = np.minimum(low + step * np.logical_and.accumulate(worth).sum(axis=0), high)
+        high = np.minimum(low + step, high)
     at_most = gain > price * information_slopes(model, most)
-    return np.where(at_most, most, low)
+    return np.where(at_most, most, low.view(np.float64))
 
 
 def _lagrangian_bound(model: Channel, gain: Floats, price: float, most: Floats, p: Floats) -> float:
