@@ -6,20 +6,23 @@ from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.engine.snapshot import open_snapshot
 from stream.records import DAY, MINUTE, Heartbeat
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
-from tests.support.small_building import SITE, SOURCES, building, laboratory, messages, people
+from tests.support.small_building import PLAIN, SITE, SOURCES, building, laboratory, messages, people
 
 POLICY = building()
+CHEAP = building(releases=PLAIN)
+"""For what does not depend on what is released."""
 TICK = POLICY.site[SITE].tick
 SEEN = people()[:300]
 BEFORE = [encode_message(item) for item in messages(SEEN, POLICY)][:40]
 SESSION = 1
 
 
-def begun() -> tuple[PartitionEngine, int]:
+def begun(policy: Policy = CHEAP) -> tuple[PartitionEngine, int]:
     """Return a partition in the middle of a day and its watermark."""
-    partition = PartitionEngine(POLICY, laboratory())
+    partition = PartitionEngine(policy, laboratory())
     for offset, value in enumerate(BEFORE):
         partition.process(offset, None, value)
     reached = partition.sites.watermarks()[SITE]
@@ -38,11 +41,11 @@ def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps() -> None:
 
 
 def test_after_any_step_a_snapshot_goes_on_where_it_was_made() -> None:
-    straight, reached = begun()
+    straight, reached = begun(POLICY)
     value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + DAY // 2, 0))
     wanted = straight.process(40, None, value)
 
-    partition, _ = begun()
+    partition, _ = begun(POLICY)
     made = []
     while True:
         part, last = next(iter(partition.process_in_steps(40, None, value, None)))

@@ -28,6 +28,8 @@ NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))
 NEWEST = load_policy(policy_text().replace('public = "0.5"', 'public = "0.7"'))
 LOG = [encode_message(item) for item in messages(people()[:1500], OLD)]
 CUT = len(LOG) // 2
+LAST = CUT + 60
+"""Where tests stop: several windows after any that was begun."""
 
 
 def fed(partition: PartitionEngine, first: int, last: int) -> list[OutputRecord]:
@@ -72,7 +74,7 @@ def taken(policy: Policy, published: list[bytes], *, accepted: list[Policy] | No
 
 def test_an_accepted_policy_begins_at_once_where_nothing_was_begun_under_the_one_before() -> None:
     partition = taken(NEW, scenario().committed)
-    assert versions(entries(fed(partition, CUT, len(LOG)))) == [NEW.version]
+    assert versions(entries(fed(partition, CUT, LAST))) == [NEW.version]
 
 
 @pytest.mark.parametrize("left", range(1, 7))
@@ -80,7 +82,7 @@ def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_t
     """However many of the window's entries were published before the crash, the hash chain goes on without a break."""
     assert len(scenario().begun) == 6
     partition = taken(NEW, scenario().committed + scenario().begun[:left])
-    after = entries(fed(partition, CUT, len(LOG)))
+    after = entries(fed(partition, CUT, LAST))
     assert after[:left] == scenario().begun[:left]
     assert versions(after) == [OLD.version, NEW.version]
     verify_chain([parse_record(value) for value in scenario().committed + after], laboratory().audit)
@@ -96,7 +98,7 @@ def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_af
     second = PartitionEngine(NEWEST, laboratory(), accepted=[OLD, NEW, NEWEST])
     second.restore(first.snapshot(scenario().end - 1, 0))
     second.expect_replay(scenario().committed + scenario().begun)
-    after = out + entries(fed(second, scenario().end - 1, len(LOG)))
+    after = out + entries(fed(second, scenario().end - 1, LAST))
     assert after[: len(scenario().begun)] == scenario().begun
     assert versions(after) == [OLD.version, NEWEST.version]
     verify_chain([parse_record(value) for value in scenario().committed + after], laboratory().audit)
@@ -109,9 +111,9 @@ def test_a_state_that_another_policy_has_made_is_adopted(policy: Policy, adopted
 
 
 def test_windows_begun_under_two_policies_are_finished_under_each_in_turn() -> None:
-    between = entries(fed(taken(NEW, scenario().begun), CUT, len(LOG)))
+    between = entries(fed(taken(NEW, scenario().begun), CUT, LAST))
     mixed = between[: between.index(next(v for v in between if parse_record(v)["policy_version"] == NEW.version)) + 2]
-    after = entries(fed(taken(NEWEST, mixed), CUT, len(LOG)))
+    after = entries(fed(taken(NEWEST, mixed), CUT, LAST))
     assert after[: len(mixed)] == mixed
     assert versions(after) == [OLD.version, NEW.version, NEWEST.version]
 
@@ -126,7 +128,7 @@ def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out()
 def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> None:
     forged = [scenario().begun[0].replace(b'"nano":', b'"nano":1')]
     with pytest.raises(FinalityError):
-        fed(taken(NEW, forged), CUT, len(LOG))
+        fed(taken(NEW, forged), CUT, LAST)
 
 
 # --- which mechanism version began a window ---------------------------------------------------------------

@@ -37,7 +37,7 @@ epsilon = { public = "0.5" }
 daily_budget = { public = "10" }
 """
 POLICY = building(releases=RELEASES)
-SEEN = people(hours=30, devices=6)
+SEEN = people(hours=18, devices=6)
 
 
 def log_of(seen: Sequence[Seen], policy: Policy = POLICY) -> list[bytes]:

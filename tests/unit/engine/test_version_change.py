@@ -25,7 +25,7 @@ from tests.support.later_mechanism_version import LATER, NOW, later
 from tests.support.small_building import COUNTS, SITE, building, laboratory, messages, people
 
 POLICY = building(releases=COUNTS)
-LOG = [encode_message(item) for item in messages(people(hours=20, devices=3), POLICY)]
+LOG = [encode_message(item) for item in messages(people(hours=12, devices=3), POLICY)]
 THIRD = len(LOG) // 3
 
 
