@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -111,7 +112,8 @@ def test_every_figure_follows_from_the_audit_entries_alone() -> None:
 
 def test_an_observation_counts_at_as_many_ticks_as_its_validity_spans() -> None:
     """V = 10 min and a tick of 5 min: 2 ticks, so 4 epsilon added or removed and 8 epsilon replaced."""
-    outputs = outputs_of(building(releases=COUNTS, tick="5min"), people(hours=14.5))
+    seen = people(hours=3, start=EVENING - 5 * 60 * MINUTE)  # from before a UTC midnight to after it
+    outputs = outputs_of(building(releases=COUNTS, tick="5min"), seen)
     assert_account(outputs, 5 * MINUTE, ticks=2)
     units = account_of(outputs)[0]["audiences"]["facilities"]
     assert Fraction(units["observation"]) == 4 * Fraction(units["presence_tuple"])
@@ -120,7 +122,7 @@ def test_an_observation_counts_at_as_many_ticks_as_its_validity_spans() -> None:
 
 def test_a_person_is_as_many_devices_as_the_policy_says() -> None:
     policy = load_policy(policy_text(head="[privacy]\ndevices_per_person = 2\n"))
-    outputs = outputs_of(policy, SEEN[:1500])
+    outputs = outputs_of(policy, SEEN[:700])
     assert_account(outputs, 15 * MINUTE, ticks=1, devices=2)
 
 
@@ -227,10 +229,10 @@ def test_there_is_one_account_record_for_each_window_and_each_day() -> None:
 
 def test_the_account_holds_no_count_and_no_value() -> None:
     """It follows from ids, epsilons and outcomes: the same for everybody's observations but for coins."""
-    others = outputs_of(building(releases=COUNTS), people(5, devices=60))
-    same = outputs_of(building(releases=COUNTS), SEEN)
-    by_end = {record["window_end"]: record for record in account_of(same)}
-    shared = [record for record in account_of(others) if record["window_end"] in by_end]
+    others = outputs_of(building(), people(5, devices=60))
+    by_end = {record["window_end"]: record for record in day_records() if record["kind"] == "counts"}
+    records = [record for record in account_of(others) if record["kind"] == "counts"]
+    shared = [record for record in records if record["window_end"] in by_end]
     assert shared == [by_end[record["window_end"]] for record in shared]
     assert len(shared) > 100
 
@@ -256,6 +258,7 @@ def test_a_policy_without_an_audience_keeps_what_that_audience_has_had() -> None
 
 
 def test_the_record_is_the_same_bytes_each_time() -> None:
-    again = run(Pipeline(building(), SITE, laboratory()), messages(SEEN, building()))
-    assert [orjson.dumps(record) for record in account_of(again)] == [orjson.dumps(record) for record in day_records()]
+    again = account_of(run(Pipeline(building(), SITE, laboratory()), islice(messages(SEEN, building()), 200)))
+    assert len(again) > 40
+    assert [orjson.dumps(each) for each in again] == [orjson.dumps(each) for each in day_records()[: len(again)]]
     assert decimal_string(Fraction("28.80")) == "28.8"

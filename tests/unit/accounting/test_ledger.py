@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -41,8 +42,10 @@ from tests.support.small_building import (
     day_outputs,
     laboratory,
     mac,
+    messages,
     outputs_of,
     people,
+    run,
 )
 
 SEEN = people()
@@ -51,6 +54,12 @@ SEEN = people()
 @cache
 def day_entries() -> list[dict[str, Any]]:
     return audit_of(day_outputs())
+
+
+@cache
+def second_attempt() -> list[Published]:
+    """What a second attempt publishes of the same day."""
+    return outputs_of(building(), SEEN, attempt=2)
 
 
 def counts_policy(mechanism: str, epsilon: str, budget: str, **more: Any) -> Policy:
@@ -214,7 +223,9 @@ def test_commitments_do_not_tell_whether_a_second_attempt_read_the_same() -> Non
 
 
 def test_the_same_log_gives_the_same_entries_and_nothing_is_charged_twice() -> None:
-    assert audit_of(outputs_of(building(), SEEN)) == day_entries()
+    again = audit_of(run(Pipeline(building(), SITE, laboratory()), islice(messages(SEEN, building()), 200)))
+    assert len(again) > 300
+    assert again == day_entries()[: len(again)]
     policy = counts_policy("laplace", 'board = "1"', 'board = "100"')
     items = windows(policy, [(1, 2, 3)] * 3, 20_000 * DAY + 15 * MINUTE)
     assert audit_of(released(policy, items + items)[2]) == audit_of(released(policy, items)[2])
@@ -230,7 +241,7 @@ def test_an_entry_that_would_come_out_differently_is_refused() -> None:
 
 
 def test_a_second_attempt_is_charged_again_under_its_own_ids_with_fresh_noise() -> None:
-    second = outputs_of(building(), SEEN, attempt=2)
+    second = second_attempt()
     entries = audit_of(second)
     counts = [entry for entry in day_entries() if entry["release"] != "office-day"]
     assert {entry["attempt"] for entry in entries} == {2}
@@ -246,7 +257,7 @@ def test_a_second_attempt_is_charged_again_under_its_own_ids_with_fresh_noise() 
 def test_a_second_attempt_asks_no_attributes() -> None:
     """It might hold another reading of the day, for which the permanent coin was not tossed."""
     assert any("attribute" in body for body in bodies(day_outputs(), "private"))
-    second = bodies(outputs_of(building(), SEEN, attempt=2), "private")
+    second = bodies(second_attempt(), "private")
     assert second
     assert not any("attribute" in body for body in second)
 
@@ -288,9 +299,9 @@ def test_refusals_depend_on_ledger_and_policy_only() -> None:
     nobody = [Seen(EVENING + 1_000, mac(0), access_point("a")), SEEN[-1]]
     crowd = people(9, devices=60)
     first, last = SEEN[0], SEEN[-1]
+    others = nobody, [first, *[row for row in crowd if first.time < row.time < last.time], last]
     outcomes = set()
-    for seen in (SEEN, nobody, [first, *[row for row in crowd if first.time < row.time < last.time], last]):
-        entries = audit_of(outputs_of(building(), seen))
+    for entries in (day_entries(), *(audit_of(outputs_of(building(), seen)) for seen in others)):
         outcomes.add(tuple((entry["release_id"], entry["nano"], entry["outcome"]) for entry in entries))
     assert len(outcomes) == 1
 
