@@ -188,6 +188,7 @@ class Backfill:
         self.made = Backfilled()
         self._attempt = options.attempt
         self._policies: list[PolicyDocument] = [policy, *earlier]
+        self._version = policy.version
         self._partition = partition
         self._history = history
         self._entries: dict[str, Sequence[Entry]] = {}
@@ -277,7 +278,7 @@ class Backfill:
         In these cases the observations of people would decide whether the inputs are equal, and so whether the rest of
         the recording is released.
         """
-        return (entry["policy_version"], entry["outcome"]) == (self._policies[0].version, "released")
+        return (entry["policy_version"], entry["outcome"]) == (self._version, "released")
 
     def _never_released(self, site: str, item: Item) -> bool:
         """Return whether an item was never released; if it was, check it and collect its records."""

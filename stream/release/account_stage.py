@@ -48,6 +48,7 @@ class LedgerCharges:
 
     def __init__(self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Any], view: BudgetView) -> None:
         self.policy = policy
+        self._version = policy.version
         self._entries = EntryReader(policy, site)
         self._outcomes = outcomes
         self._budgets = Budgets(policy, site)
@@ -89,7 +90,7 @@ class LedgerCharges:
         return AttributeCharge(
             release.name, event.audience, Fraction(event.nano, NANO), reason=reason,
             zone=zone, attribute=attribute, day=day, span=self._entries.local_day(entry).span, shown=shown,
-            version="" if self.policy.version == account else self.policy.version,
+            version="" if self._version == account else self._version,
         )  # fmt: skip
 
     def _decided(self, release: ThresholdRelease, entry: Entry, event: ChargeEvent) -> CountCharge:
