@@ -66,7 +66,8 @@ def everything(policy: Policy, **options: Any) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def aligned() -> tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    return building(releases=RELEASES), *everything(building(releases=RELEASES))
+    policy = building(releases=RELEASES, tick="30min")
+    return policy, *everything(policy)
 
 
 def past(

@@ -50,9 +50,9 @@ daily_budget = { public = "4" }
 """
 BY_DAY = day_release("whole-day", more='zones = { kind = ["hall", "lobby"] }\n')
 POLICIES = (
-    building(releases=COUNTS + ATTRIBUTES + EACH_HOUR),
-    building(releases=COUNTS + ATTRIBUTES + BY_DAY + STREAM, site=day_site()),
-    building(releases=COUNTS + BY_DAY + STREAM, site=day_site(day_starts="20:00")),
+    building(releases=COUNTS + ATTRIBUTES + EACH_HOUR, tick="30min"),
+    building(releases=COUNTS + ATTRIBUTES + BY_DAY + STREAM, site=day_site(), tick="30min"),
+    building(releases=COUNTS + BY_DAY + STREAM, site=day_site(day_starts="20:00"), tick="30min"),
 )
 """Denials by budget, a release that pays for w windows, days that are paid whole and by runs, days defined anew."""
 
