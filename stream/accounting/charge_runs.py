@@ -63,7 +63,8 @@ def add_window(runs: list[ChargeRun[Value]], end: Micros, charge: Value) -> None
 
 def runs_after(runs: Iterable[ChargeRun[Value]], end: Micros) -> list[ChargeRun[Value]]:
     """Return the rest of the runs without the windows that end at ``end`` or earlier."""
-    return [left for spell in runs if (left := spell.since(end)) is not None]
+    whole_or_rest = (spell if spell.first > end else spell.since(end) for spell in runs)  # most are whole
+    return [left for left in whole_or_rest if left is not None]
 
 
 def windows_within(runs: Iterable[ChargeRun[Value]], first: Micros, last: Micros) -> Iterator[tuple[Micros, Value]]:

@@ -64,11 +64,13 @@ def move(x: Cells, up: Cells, down: Cells) -> None:
         for each in (x, up, down)
     )
     below, row = np.zeros_like(rows), np.empty_like(rows[0])
+    # Lists of the rows: to take a row out of an array takes as long as to add two of them.
+    at, under, up_at, down_at = list(rows), list(below), list(ups), list(downs)
     for w in range(counts - 2, -1, -1):
-        np.add(rows[w + 1], below[w + 1], out=row)
-        np.multiply(row, downs[w], out=below[w])
+        np.add(at[w + 1], under[w + 1], out=row)
+        np.multiply(row, down_at[w], out=under[w])
     for w in range(1, counts):
-        rows[w] += np.multiply(rows[w - 1], ups[w], out=row)
+        np.add(at[w], np.multiply(at[w - 1], up_at[w], out=row), out=at[w])
     rows += below
     x[:] = rows.reshape(counts, regimes, copies, zones).transpose(1, 2, 0, 3)
 
