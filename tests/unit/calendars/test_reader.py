@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +21,24 @@ from tests.support.icalendar_files import NEEDLES, calendar, event
 
 SPAN = (parse_time("2026-03-23T00:00:00Z"), parse_time("2026-04-06T00:00:00Z"))
 """Two weeks; the clocks of Berlin go forward on the Sunday between them."""
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the reader ask this process, without limits: to start one takes longer than to read a small file."""
+
+    def asked(words: Any, *, input: bytes, **options: Any) -> SimpleNamespace:  # noqa: A002
+        answer = io.BytesIO()
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            patch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(input)))
+            patch.setattr(sys, "stdout", SimpleNamespace(buffer=answer))
+            with pytest.raises(SystemExit, match="0"):
+                reader.main()
+        return SimpleNamespace(stdout=answer.getvalue())
+
+    monkeypatch.setattr(reader.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(subprocess, "run", asked)
 
 
 def at(text: str) -> Micros:
@@ -56,11 +78,13 @@ def test_a_series_recurs_at_its_local_time_with_its_exceptions_and_moved_events(
     assert starts(content) == [at("03-23T08:00:00"), at("03-30T07:00:00"), at("04-02T13:00:00")]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_event_that_overlaps_the_span_belongs_to_it_and_one_beside_it_does_not() -> None:
     content = calendar(event("20260322T233000Z"), event("20260322T230000Z"), event("20260406T000000Z"))
     assert starts(content) == [SPAN[0] - HOUR // 2]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_cancelled_events_are_left_out_and_those_that_leave_time_free_unless_asked_for() -> None:
     content = calendar(
         event("20260324T080000Z", "STATUS:CANCELLED"), event("20260325T080000Z", "TRANSP:TRANSPARENT"),
@@ -70,6 +94,7 @@ def test_cancelled_events_are_left_out_and_those_that_leave_time_free_unless_ask
     assert len(read_calendar(content, SPAN, "UTC", transparent=True)) == 2
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_places_that_were_not_asked_for_are_not_returned() -> None:
     content = calendar(
         event("20260324T080000Z", place="Blue room"),
@@ -101,6 +126,7 @@ def test_nothing_else_of_an_event_leaves_its_process(monkeypatch: pytest.MonkeyP
     assert not [needle for needle in NEEDLES if needle in said]
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
