@@ -204,8 +204,8 @@ SCENARIOS = [
 ]
 """Days of 24, 23 and 25 hours, that begin at midnight, before, after, and near midnight UTC."""
 MANY = 250
-"""Histories of each scenario, each night; of the ordinary run's sample, an eighth."""
-FEW = MANY // 8
+"""Histories of each scenario, each night; of the ordinary run's sample, a fourteenth."""
+FEW = MANY // 14
 HISTORIES = pytest.mark.parametrize(
     "histories", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.long)]
 )
@@ -333,7 +333,7 @@ def test_the_histories_find_what_breaks_the_bound(variant: type[BoundedCounts]) 
     for each in stored.stages:
         assert each.by_day is not None
         object.__setattr__(each, "_day_counts", variant(each.by_day))
-    assert any(_too_many(rng, stored) for _ in range(2 * FEW))
+    assert any(_too_many(rng, stored) for _ in range(MANY // 4))
 
 
 def _too_many(rng: random.Random, stored: Scenario) -> bool:

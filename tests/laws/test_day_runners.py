@@ -54,7 +54,7 @@ audience = "public"
 POLICY = building(releases=BY_DAY, tick="30min", site=day_site("2h", residents="ignore"))
 REVISED, MOVES_REVISED = (f"tacet.private.public.{name}-revised.v1" for name in ("day", "moves"))
 MOVES = "tacet.private.public.moves.v1"
-SEEN = people(hours=34, devices=12)
+SEEN = people(hours=29, devices=12)
 
 
 @pytest.fixture(scope="module")

@@ -225,6 +225,7 @@ def test_replay_gives_the_same_bytes_each_time_and_the_tables_own(tmp_path: Path
 )  # fmt: skip
 def test_a_table_of_counts_released_in_one_batch_equals_the_stream(mechanism: Any, smoother: Any) -> None:
     policy = building(
+        tick="30min",
         releases=f"""
 [[release]]
 name = "r"
@@ -233,12 +234,12 @@ mechanism = "{mechanism}"
 smoother = "{smoother}"
 zones = {{ kind = "hall" }}
 epsilon = {{ facilities = "0.3" }}
-"""
+""",
     )
     windows = run_windows(policy, SEEN)
     made = [parse_record(out.value) for out in outputs_of(policy, SEEN) if ".private." in out.topic]
     zones = ("a", "b", "c")
-    naming = ReleaseContext(SITE, "r", zones, _noise_key, lambda end: slot_of(end, "America/Los_Angeles"), 15 * MINUTE)
+    naming = ReleaseContext(SITE, "r", zones, _noise_key, lambda end: slot_of(end, "America/Los_Angeles"), 30 * MINUTE)
     counts = np.array([window.counts[:3] for window in windows], dtype=np.int64)
     times = np.array([window.window_end for window in windows], dtype=np.int64)
     form = count_mechanism(mechanism, epsilon=Fraction("0.3"), max_counts=[80] * 3, smoother=smoother)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ from tests.support.policy_edits import (
     policy_keys,
     whole_document,
 )
-from tests.support.twin_worlds import What, first_difference, twins
+from tests.support.twin_worlds import History, What, first_difference, twins
 
 MANY = range(100, 300)
 SEARCHED = range(60)
@@ -66,7 +67,13 @@ MORE = [
 
 @pytest.mark.parametrize(("what", "seed"), [*FEW, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE)])
 def test_two_worlds_that_differ_in_one_device_show_the_same(what: str, seed: int) -> None:
-    assert (difference := first_difference(*twins(seed, having=COUNTED[what]))) is None, difference
+    assert (difference := first_difference(*drawn_twins(seed, COUNTED[what]))) is None, difference
+
+
+@cache
+def drawn_twins(seed: int, having: Sequence[What]) -> tuple[History, History]:
+    """Return two worlds at the end of their course, made once per process."""
+    return twins(seed, having=having)
 
 
 @pytest.mark.long
@@ -86,7 +93,7 @@ def test_worlds_release_deny_and_wait_and_their_true_counts_differ() -> None:
 
 def _tells_worlds_apart(seed: int) -> bool:
     """Whether two worlds have every outcome, and windows that were made of other counts."""
-    one, other = twins(seed)
+    one, other = drawn_twins(seed, COUNTED["devices"])
     outcomes = Counter(entry["outcome"] for entry in one.audit())
     differing = sum(mine != others for mine, others in zip(one.commitments, other.commitments, strict=True))
     return differing > 10 and min(outcomes[reason] for reason in ("released", "budget", "w_budget", "waiting")) > 10
