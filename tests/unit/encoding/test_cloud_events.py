@@ -9,24 +9,24 @@ import pytest
 from connectors.storage.kafka.topics import topic_names
 from connectors.storage.kafka.writers import headers_of
 from stream.engine.outputs import OutputRecord, in_order
-from stream.records import ReleaseId
+from stream.records import Published, ReleaseId
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, SNAPSHOT, parse_record
-from tests.support.small_building import SITE, Seen, building, outputs_of, people
+from tests.support.small_building import SITE, building, day_outputs, outputs_of, people
 
 POLICY = building()
 
 
-CROWD = people(hours=29)
+CROWD = people()
 
 
 @cache
 def of_crowd() -> tuple[OutputRecord, ...]:
     """Return the private records of the full building."""
-    return tuple(private(CROWD))
+    return tuple(private(day_outputs()))
 
 
-def private(seen: list[Seen]) -> list[OutputRecord]:
-    return [each for each in in_order(outputs_of(POLICY, seen)) if each.topic.startswith("tacet.private.")]
+def private(outputs: list[Published]) -> list[OutputRecord]:
+    return [each for each in in_order(outputs) if each.topic.startswith("tacet.private.")]
 
 
 def test_headers_say_what_the_record_says() -> None:
@@ -66,7 +66,7 @@ def test_headers_have_no_shape_that_depends_on_people() -> None:
     """A full building and one that two people have crossed, over the same time: the same headers, byte for byte."""
     full, empty = (
         [(each.topic, each.timestamp_ms, headers_of(each)) for each in records]
-        for records in (of_crowd(), private([CROWD[0], CROWD[-1]]))
+        for records in (of_crowd(), private(outputs_of(POLICY, [CROWD[0], CROWD[-1]])))
     )
     assert len(full) > 500
     assert full == empty
