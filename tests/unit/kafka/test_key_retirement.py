@@ -197,7 +197,7 @@ def test_a_worker_goes_on_behind_it_under_the_new_key_in_the_same_chain(cluster:
     partition.expect_replay([orjson.dumps(entry) for entry in cluster.entries])
     assert not partition.has_unreplayed_entries()
     later = [
-        message for message in messages(people(hours=60, devices=4), cluster.policy)
+        message for message in messages(people(hours=40, devices=4), cluster.policy)
         if getattr(message, "watermark", 0) > books(taken.snapshot).released_until or hasattr(message, "rows")
     ]  # fmt: skip
     made = [
