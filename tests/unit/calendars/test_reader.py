@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
                 reader.main()
         return SimpleNamespace(stdout=answer.getvalue())
 
-    monkeypatch.setattr(reader.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
     monkeypatch.setattr(subprocess, "run", asked)
 
 
