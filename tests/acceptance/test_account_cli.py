@@ -179,13 +179,13 @@ class Change(NamedTuple):
 
 @pytest.fixture(scope="module")
 def change(tmp_path_factory: pytest.TempPathFactory) -> Change:
-    """A store in which the policy was changed after a day: the same releases, with another mechanism."""
+    """A store in which the policy was changed after half a day: the same releases, with another mechanism."""
     folder = tmp_path_factory.mktemp("change")
     counts = COUNTS.replace("filter", "laplace")
     texts = [policy_text(counts.replace("pegasus", name) + ATTRIBUTES) for name in ("pegasus", "laplace")]
     paths = [folder / "before.toml", folder / "after.toml"]
     key_files.create(folder / "key", laboratory=True)
-    log = list(messages(people(hours=50), load_policy(texts[0])))
+    log = list(messages(people(hours=30), load_policy(texts[0])))
     parts = log[: len(log) // 2], log[len(log) // 2 :]
     for text, path, part in zip(texts, paths, parts, strict=True):
         path.write_text(text)

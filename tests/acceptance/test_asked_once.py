@@ -1,6 +1,7 @@
 """A zone's day is queried once, only an explicit second attempt is charged, and the ledger bounds the sum of both."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,20 @@ def early_bird(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recording(tmp_path_factory.mktemp("early"), "09:00")
 
 
+@pytest.fixture(scope="module")
+def asked(late_comer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that has released the first whole day, and its key."""
+    folder = tmp_path_factory.mktemp("asked")
+    run((late_comer, PLAIN), folder / "s", new_key(folder), first=None, last=NOON_AFTER)
+    assert [record["day"] for record in attributes(folder / "s")] == [ASKED_DAY]
+    return folder
+
+
 @pytest.fixture
-def live(late_comer: Any, tmp_path: Path) -> tuple[Path, Path]:
-    """A store that has released the first whole day, and its key."""
-    key = new_key(tmp_path)
-    run((late_comer, PLAIN), tmp_path / "s", key, first=None, last=NOON_AFTER)
-    assert [record["day"] for record in attributes(tmp_path / "s")] == [ASKED_DAY]
-    return tmp_path / "s", key
+def live(asked: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of that store, and of its key."""
+    folder = shutil.copytree(asked, tmp_path / "live")
+    return folder / "s", folder / "key"
 
 
 def accept(recorded: Path, policy: Policy, where: Path, key: Path, ticks: int = 1) -> None:

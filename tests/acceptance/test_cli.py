@@ -81,11 +81,9 @@ def day(tmp_path_factory: pytest.TempPathFactory, world: World) -> Day:
         "--truth", made.truth, "--policy-out", made.policy,
     )  # fmt: skip
     made.policy.write_text(made.policy.read_text().replace('tick = "5min"', 'tick = "30min"'))
-    together(
-        ["replay", made.observations, "--policy", made.policy, "--key-file", world.key, "--out", made.out],
-        ["run", "--observations", made.observations, "--policy", made.policy, "--key-file", world.key,
-         "--store", made.store],
-    )  # fmt: skip
+    released = (made.observations, "--policy", made.policy, "--key-file", world.key)
+    tacet("replay", *released, "--out", made.out)
+    tacet("run", "--observations", *released, "--store", made.store)
     return made
 
 
@@ -174,8 +172,8 @@ def test_simulate_writes_the_truth_and_a_policy_of_the_same_building(day: Day) -
 
 def test_simulate_gives_the_same_rows_in_every_format(tmp_path: Path) -> None:
     files = {form: tmp_path / f"observations.{form}" for form in ("csv", "jsonl", "snmptrapd")}
-    common = ("simulate", "--zones", "4", "--scale", "0.1", "--seed", "3")
-    together(*([*common, "--format", form, "--out", str(path)] for form, path in files.items()))
+    for form, path in files.items():
+        tacet("simulate", "--zones", "4", "--scale", "0.1", "--seed", "3", "--format", form, "--out", path)
     table = rows(files["csv"])
     assert objects(files["jsonl"]) == table
     assert len(files["snmptrapd"].read_text().splitlines()) == len(table) > 0
@@ -312,12 +310,11 @@ def test_attribute_record_has_its_fields_and_a_value_only_when_released(day: Day
 def test_run_and_subscribe_give_the_lines_of_replay(day: Day) -> None:
     counts = {"facilities": "occupancy", "public": "floors"}
     wanted = [(audience, release) for audience in counts for release in (counts[audience], "office-day")]
-    commands: list[list[str | Path]] = [
-        ["subscribe", "--store", day.store, "--audience", audience, "--release", release, "--from-start",
-         "--until-end", "--json"]
+    span = ("--from-start", "--until-end", "--json")
+    printed = [
+        tacet("subscribe", "--store", day.store, "--audience", audience, "--release", release, *span).stdout
         for audience, release in wanted
-    ]  # fmt: skip
-    printed = together(*commands)
+    ]
     for (audience, release), lines in zip(wanted, printed, strict=True):
         assert lines == (day.out / "private" / audience / f"{release}.jsonl").read_text(), (audience, release)
     assert printed[0]

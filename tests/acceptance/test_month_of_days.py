@@ -7,8 +7,9 @@ neither too small nor much too large: what the stream says by at most 7 %, what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -125,25 +126,40 @@ class Recomputed:
 
 def composed(scales: Iterable[float], cells: int, noise: Mapping[float, int], group: int, sure: bool) -> float:
     """Return epsilon at delta of so many cells of every level, and of Laplace noise of each epsilon."""
-    laws = [(_gaussian(scale, group, sure), cells) for scale in scales]
-    laws += [(_laplace(epsilon, group, sure), times) for epsilon, times in noise.items()]
-    parts = [law.self_compose(times) if times > 1 else law for law, times in laws if times]
+    return _composed(tuple(scales), cells, tuple(noise.items()), group, sure)
+
+
+@cache
+def _composed(
+    scales: tuple[float, ...], cells: int, noise: tuple[tuple[float, int], ...], group: int, sure: bool
+) -> float:
+    parts = [_times(_gaussian, scale, cells, group, sure) for scale in scales if cells]
+    parts += [_times(_laplace, epsilon, times, group, sure) for epsilon, times in noise if times]
     total = parts[0]
     for part in parts[1:]:
         total = total.compose(part)
     return float(total.get_epsilon_for_delta(DELTA))
 
 
+@cache
+def _times(law: Callable[[float, int, bool], Any], size: float, times: int, group: int, sure: bool) -> Any:
+    """Return a law composed with itself: readers, units and times share many of these."""
+    one = law(size, group, sure)
+    return one.self_compose(times) if times > 1 else one
+
+
 STEP = 1e-4
 """Of the loss; a whole fraction of what a window of Laplace noise loses, which therefore is not rounded."""
 
 
+@cache
 def _gaussian(scale: float, group: int, sure: bool) -> Any:
     return pld.from_discrete_gaussian_mechanism(
         scale, sensitivity=group, value_discretization_interval=STEP, pessimistic_estimate=sure
     )
 
 
+@cache
 def _laplace(epsilon: float, group: int, sure: bool) -> Any:
     return pld.from_discrete_laplace_mechanism(
         epsilon, sensitivity=group, value_discretization_interval=STEP, pessimistic_estimate=sure

@@ -1,8 +1,8 @@
 """What the documents tell a reader to type is run as it stands.
 
 The words beside a fence name its scenario: ``sh`` alone runs in an empty folder (the guide's, one after the other, in
-one, by longer ticks; each night as it stands), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker, ``sh kafka secured`` there
-and with a broker that they set up. ``sh compose`` needs an engine and root:
+one, by longer ticks; each night as it stands), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and
+with a broker, ``sh kafka secured`` there and with a broker that they set up. ``sh compose`` needs an engine and root:
 ``deploy/try-compose`` is what runs it. A block that ends in a file's name is that file.
 """
 
@@ -81,7 +81,7 @@ SHORT, LONG = 'tick = "5min"', 'tick = "30min"'
 
 
 def by_longer_ticks(script: str) -> str:
-    """Let every policy count at each sixth tick as soon as it is made. No command does anything else because of that."""
+    """Let every policy count at each sixth tick, as soon as it is made; every command still does what it does."""
     return MAKES_POLICY.sub(rf"\1\ngrep -q '^{SHORT}' \2\nsed -i 's/^{SHORT}/{LONG}/' \2", script)
 
 
