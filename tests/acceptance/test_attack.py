@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import connectors.cli.attack
 from connectors.lab.attacks.recording import opened_at_random, record
@@ -35,10 +36,14 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def found(scenario: Path) -> tuple[Path, dict[str, Any]]:
-    out = scenario / "out"
-    answer: dict[str, Any] = attack(scenario, out, "--runs", "3", "--json").answer
+@pytest.fixture(scope="module", params=["named", pytest.param("drawn", marks=pytest.mark.long)], ids=["named", "drawn"])
+def found(request: pytest.FixtureRequest, scenario: Path) -> tuple[Path, dict[str, Any]]:
+    """What is found; each night with what Matplotlib draws, of which else there are the names."""
+    out = scenario / f"out-{request.param}"
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "named":
+            patch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+        answer: dict[str, Any] = attack(scenario, out, "--runs", "3", "--json").answer
     return out, answer
 
 
