@@ -81,7 +81,7 @@ SHORT, LONG = 'tick = "5min"', 'tick = "30min"'
 
 
 def by_longer_ticks(script: str) -> str:
-    """Let every policy count at each sixth tick, as soon as it is made; every command still does what it does."""
+    """Let every policy count once in half an hour, as soon as it is made: the same commands, fewer ticks."""
     return MAKES_POLICY.sub(rf"\1\ngrep -q '^{SHORT}' \2\nsed -i 's/^{SHORT}/{LONG}/' \2", script)
 
 
