@@ -136,7 +136,7 @@ def test_bad_rows_hide_no_broken_promise(scenario: Path, tmp_path: Path) -> None
 def test_what_can_be_shown_is_shown(scenario: Path) -> None:
     """Noise and coins of the promised size leave little room: a bound of 0 would say that nothing was attacked."""
     named = ("--release", "plain", "--release", "grouped", "--release", "office-day")
-    shown = by_name(membership(scenario, *named, "--runs", "120", "--json").answer)
+    shown = by_name(membership(scenario, *named, "--runs", "200", "--json").answer)
     assert shown["plain", "facilities"]["shown"] > 1.0
     assert shown["plain", "public"]["shown"] > 0.2
     assert shown["grouped", "facilities"]["shown"] > 0
