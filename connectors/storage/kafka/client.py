@@ -162,6 +162,8 @@ T = TypeVar("T")
 
 FIRST_WAIT, LONGEST_WAIT = 0.3, 1.0
 """Seconds between two attempts."""
+READ_SECONDS = 20.0
+"""Seconds after which ``read_with_retry`` gives up one attempt."""
 
 
 class NoAnswerError(TacetError, TimeoutError):
@@ -193,7 +195,8 @@ async def read_with_retry(
     async def once() -> T:
         async with reader_of(bootstrap, committed=committed, most_bytes=most_bytes) as reader:
             try:
-                return await asyncio.wait_for(read(reader), 20)
+                async with asyncio.timeout(READ_SECONDS):
+                    return await read(reader)
             except TopicAuthorizationFailedError as error:  # a visible topic need not be readable
                 raise not_authorized(str(error.args[0])) from None
 

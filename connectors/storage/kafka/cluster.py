@@ -119,7 +119,8 @@ async def _decided(bootstrap: str, rule: Callable[[ClusterState], Records]) -> C
 
 async def _begin_transaction(bootstrap: str) -> Any:
     try:
-        return await asyncio.wait_for(transactional(bootstrap, FENCE), BROKER_PATIENCE)
+        async with asyncio.timeout(BROKER_PATIENCE):
+            return await transactional(bootstrap, FENCE)
     except TimeoutError:
         msg = (
             f"Kafka: must be able to begin a transaction within {BROKER_PATIENCE:.0f} s; are there as many brokers as "

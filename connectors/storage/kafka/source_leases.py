@@ -191,7 +191,8 @@ class SourceLeases:
         if self._producer is None:
             return
         try:
-            await asyncio.wait_for(self._write(sign_of_life(self._id, alive=False)), 2.0)
+            async with asyncio.timeout(2.0):
+                await self._write(sign_of_life(self._id, alive=False))
         except (KafkaError, TimeoutError) as error:
             log.info("sources were not released: %s", type(error).__name__)
         await close(self._producer)

@@ -192,7 +192,8 @@ async def _work(app: TacetApp, writer_factory: KafkaWriterFactory, config: Worke
     try:
         while not (app.task_manager.failed.is_set() or app.crashed or any(part.done() for part in parts)):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(app.task_manager.failed.wait(), LOOK_EVERY)
+                async with asyncio.timeout(LOOK_EVERY):
+                    await app.task_manager.failed.wait()
         failures = [failure for part in parts if (failure := _failure(part)) is not None]
     finally:
         for part in parts:

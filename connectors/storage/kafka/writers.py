@@ -114,7 +114,8 @@ class KafkaWriterFactory:
         name = f"{self._fence}-{partition}"
 
         async def become_writer() -> Any:
-            return await asyncio.wait_for(transactional(self._bootstrap, name), BROKER_PATIENCE / 3)
+            async with asyncio.timeout(BROKER_PATIENCE / 3):
+                return await transactional(self._bootstrap, name)
 
         producer = await with_retry(become_writer, ConnectionError, TimeoutError)
         return KafkaWriter(self._bootstrap, producer, partition, self._topics, self.observers)
