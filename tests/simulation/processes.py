@@ -623,6 +623,7 @@ def guarded(world: World) -> Iterator[None]:
     former = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     for owner, name, value in changed:
         setattr(owner, name, value)
+    logging.setLogRecordFactory(_record_of_text)
     lines = _Lines(world)
     loggers = [(logger, logger.level) for logger in map(logging.getLogger, ("connectors", "stream"))]
     for logger, _ in loggers:
@@ -638,8 +639,8 @@ def guarded(world: World) -> Iterator[None]:
         for logger, level in loggers:
             logger.removeHandler(lines)
             logger.setLevel(level)
+        logging.setLogRecordFactory(logging.LogRecord)
         random.setstate(chance)
-        asyncio.set_event_loop_policy(policy)
         for owner, name, value in former:
             setattr(owner, name, value)
         for function, places, keywords in with_defaults:
@@ -648,6 +649,7 @@ def guarded(world: World) -> Iterator[None]:
             names[attribute] = value
         _give_back(sources, loaded)
         _dispose(world)
+        asyncio.set_event_loop_policy(policy)
         gc.unfreeze()
         sys.unraisablehook = hook
         if collecting:
@@ -664,6 +666,15 @@ def _give_back(sources: Mapping[Any, Any], loaded: set[str]) -> None:
                 names[attribute] = replaced[id(value)]
 
 
+def _record_of_text(*args: Any, **fields: Any) -> logging.LogRecord:
+    """Make a record that keeps nothing of the world alive: pytest holds records until a test has ended."""
+    record = logging.LogRecord(*args, **fields)
+    record.msg, record.args = record.getMessage(), None
+    if record.exc_info:
+        record.exc_text, record.exc_info = logging.Formatter().formatException(record.exc_info), None
+    return record
+
+
 class _Lines(logging.Handler):
     """Puts what the product logs on the time line."""
 
@@ -677,8 +688,22 @@ class _Lines(logging.Handler):
 
 
 def _dispose(world: World) -> None:
-    """Let go of what is left, in silence: coroutines that nobody runs on end here, and complain."""
-    with redirect_stderr(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        world.close()
-        gc.collect()
+    """Let go of what is left, in silence: coroutines that nobody runs on end here, and complain.
+
+    Services of mode's that end so leave tasks on the event loop, which end when the loop is closed.
+    """
+    loops, disabled = asyncio.DefaultEventLoopPolicy(), logging.root.manager.disable
+    asyncio.set_event_loop_policy(loops)
+    logging.disable()
+    try:
+        with redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            world.close()
+            found = 1
+            while found:
+                loop = loops.new_event_loop()
+                loops.set_event_loop(loop)
+                found = gc.collect()
+                loop.close()
+    finally:
+        logging.disable(disabled)

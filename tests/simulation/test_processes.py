@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import secrets
@@ -11,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
@@ -82,6 +84,40 @@ def test_nothing_of_a_killed_process_runs_and_no_finally_does() -> None:
     process = run(main, lambda world, process: world.after(1.0, process.kill))
     assert process.exit_code == -9
     assert said == []
+
+
+def test_nothing_of_a_world_outlives_it(caplog: pytest.LogCaptureFixture) -> None:
+    """What is collected later says so in the middle of another test."""
+    left = []
+
+    class Service:
+        async def work(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.append(asyncio.get_event_loop().create_task(self.stop()))  # as mode's services do
+                left.clear()
+
+        async def stop(self) -> None:
+            await asyncio.Event().wait()
+
+    seen: list[weakref.ref[Service]] = []
+
+    async def main() -> int:
+        service = Service()
+        seen.append(weakref.ref(service))
+        task = asyncio.create_task(service.work())
+        await asyncio.sleep(1.0)
+        try:
+            raise ValueError
+        except ValueError:
+            logging.getLogger("connectors").exception("%s has an error", service)
+        assert not task.done()
+        return 0
+
+    assert run(main).exit_code == 0
+    assert [reference() for reference in seen] == [None]
+    assert "ValueError" in caplog.text
 
 
 def test_a_process_that_starves_is_late() -> None:
