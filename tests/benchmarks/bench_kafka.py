@@ -163,15 +163,19 @@ async def everything() -> tuple[int, int]:
 async def faust(bootstrap: str) -> dict[str, float]:
     watch, journal = Stopwatch(TOTAL), KafkaWriterFactory(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
-    tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
+    task_manager = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     app = create_app(
-        brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, task_manager=tenures, clients=WorkerClients()
+        brokers=bootstrap,
+        group=uuid.uuid4().hex,
+        source=OBSERVATIONS,
+        task_manager=task_manager,
+        clients=WorkerClients(),
     )
     await app.start()
     await asyncio.wait_for(watch.done.wait(), 300)
-    await tenures.checkpoint(last=True)
+    await task_manager.checkpoint(last=True)
     result = watch.read()
-    await tenures.close()
+    await task_manager.close()
     await app.stop()
     return result
 
@@ -179,7 +183,7 @@ async def faust(bootstrap: str) -> dict[str, float]:
 async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
     watch, journal = Stopwatch(TOTAL), KafkaWriterFactory(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
-    tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
+    task_manager = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, max_partition_fetch_bytes=16 << 20)
     await consumer.start()
     places = [TopicPartition(OBSERVATIONS, number) for number in range(PARTITIONS)]
@@ -188,22 +192,22 @@ async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
     engines = {number: await engine(watch)(number) for number in range(PARTITIONS)}
     if publish:
         for number in range(PARTITIONS):
-            await tenures.open(number, everything)
+            await task_manager.open(number, everything)
     while not watch.done.is_set():
         for batch in (await consumer.getmany(timeout_ms=500)).values():
             for record in batch:
                 if publish:
-                    stored = tenures.tasks[record.partition]
-                    if failure := tenures.failure or stored.loss_error:
+                    stored = task_manager.tasks[record.partition]
+                    if failure := task_manager.failure or stored.loss_error:
                         raise failure  # else it would wait for ever
                     await stored.process(stored.position, record.offset, record.key, record.value, None)
                 else:
                     [*engines[record.partition].process_in_steps(record.offset, record.key, record.value, None)]
                 await asyncio.sleep(0)  # lets checkpoints go on beside the stream, as the agent does
-    await tenures.checkpoint(last=True)
+    await task_manager.checkpoint(last=True)
     result = watch.read()
     await consumer.stop()
-    await tenures.close()
+    await task_manager.close()
     return result
 
 

@@ -59,13 +59,13 @@ def plain_app(*, source: str, task_manager: TaskManager, **settings: Any) -> Any
     async def engine(stream: Any) -> None:
         async for event in stream.noack().events():
             message = event.message
-            tenure = task_manager.tasks.get(message.partition)
-            while tenure is None:
+            task = task_manager.tasks.get(message.partition)
+            while task is None:
                 await asyncio.sleep(0.05)
-                tenure = task_manager.tasks.get(message.partition)
-            if message.offset >= tenure.position:
-                tenure.position = message.offset
-                await tenure.process(message.offset, message.offset, message.key, message.value, None)
+                task = task_manager.tasks.get(message.partition)
+            if message.offset >= task.position:
+                task.position = message.offset
+                await task.process(message.offset, message.offset, message.key, message.value, None)
             event.ack()
 
     app.agent(topic, name="plain", concurrency=1)(engine)

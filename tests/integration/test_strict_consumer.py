@@ -31,7 +31,7 @@ from tests.support.patience import PATIENCE, waiting_for
 # --- delivery, without a broker -------------------------------------------------------------------------
 
 
-class FakeTenure:
+class FakeTask:
     partition = 0
     ended = False
     loss_error = None
@@ -56,7 +56,7 @@ class FakeTenure:
         self.ended = True
 
 
-def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> Any:
+def consumer(task: FakeTask, *, begin: int = 0, full: int | None = None) -> Any:
     """A strict consumer with nothing around it; ``full`` is the offset for which there never is room."""
     strict: Any = object.__new__(StrictConsumer)
     given: list[tuple[int, int]] = []
@@ -73,12 +73,12 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> 
             after_loss.append(message.offset)
 
     async def wait_first(*waited: Any) -> Any:
-        tasks = {each: asyncio.ensure_future(each) for each in waited}
-        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-        done = [each for each, task in tasks.items() if task.done()]
-        for task in tasks.values():
-            task.cancel()
-        return SimpleNamespace(done=done, results=[tasks[each].result() for each in done])
+        futures = {each: asyncio.ensure_future(each) for each in waited}
+        await asyncio.wait(futures.values(), return_when=asyncio.FIRST_COMPLETED)
+        done = [each for each, future in futures.items() if future.done()]
+        for future in futures.values():
+            future.cancel()
+        return SimpleNamespace(done=done, results=[futures[each].result() for each in done])
 
     async def seek_wait(partitions: dict[TP, int]) -> None:
         sought.extend(partitions.values())
@@ -89,7 +89,7 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> 
     strict.__dict__.update(
         callback=callback, wait_first=wait_first, seek_wait=seek_wait, earliest_offsets=earliest_offsets,
         given=given, sought=sought, after_loss=after_loss, flow_active=True, suspend_flow=suspending, _holes={},
-        _task_manager=SimpleNamespace(tasks={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
+        _task_manager=SimpleNamespace(tasks={0: task}), app=SimpleNamespace(consumer_generation_id=1),
     )  # fmt: skip
     return strict
 
@@ -105,67 +105,67 @@ def fetched(*offsets: int) -> list[Any]:
 
 
 async def test_only_the_next_offset_is_handed_on_and_older_ones_are_dropped() -> None:
-    tenure = FakeTenure(5)
-    strict = consumer(tenure)
+    task = FakeTask(5)
+    strict = consumer(task)
     assert await strict._deliver(TP("t", 0), fetched(3, 4, 5, 6))
     assert strict.given == [(5, 5), (6, 6)]
-    assert tenure.compared == 1
+    assert task.compared == 1
 
 
 async def test_what_comes_again_from_another_log_is_a_loss_and_nothing_of_it_is_handed_on() -> None:
     """A topic made anew under a running worker is given to it from its beginning."""
-    strict = consumer(FakeTenure(5, another_log=True))
+    strict = consumer(FakeTask(5, another_log=True))
     with pytest.raises(LossError, match="made anew"):
         await strict._deliver(TP("t", 0), fetched(0, 1, 2, 3, 4, 5))
     assert strict.given == []
 
 
 async def test_a_fetch_that_skips_is_dropped_and_fetched_again_from_the_expected_offset() -> None:
-    tenure = FakeTenure(5)
-    strict = consumer(tenure)
+    task = FakeTask(5)
+    strict = consumer(task)
     assert await strict._deliver(TP("t", 0), fetched(5, 8, 9))
     assert strict.given == [(5, 5)]
     assert strict.sought == [6]
-    assert tenure.fetch_offset == 6
+    assert task.fetch_offset == 6
 
 
 async def test_a_delivery_that_was_given_up_does_not_move_the_position() -> None:
-    tenure = FakeTenure(5)
-    strict = consumer(tenure, full=6)
+    task = FakeTask(5)
+    strict = consumer(task, full=6)
     assert not await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(5, 6, 7)))
-    assert tenure.fetch_offset == 6
+    assert task.fetch_offset == 6
     assert strict.given == [(5, 5)]
 
 
 async def test_where_there_is_room_a_delivery_comes_to_its_end() -> None:
-    tenure = FakeTenure(5)
-    strict = consumer(tenure)
+    task = FakeTask(5)
+    strict = consumer(task)
     assert await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(5, 6, 7)))
-    assert tenure.fetch_offset == 8
+    assert task.fetch_offset == 8
     strict.flow_active = False
     assert not await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(8)))
 
 
-async def test_nothing_is_handed_on_for_an_ended_tenure_or_while_flow_is_stopped() -> None:
-    tenure = FakeTenure(5)
-    strict = consumer(tenure)
-    tenure.ended = True
+async def test_nothing_is_handed_on_for_an_ended_task_or_while_flow_is_stopped() -> None:
+    task = FakeTask(5)
+    strict = consumer(task)
+    task.ended = True
     assert not await strict._deliver(TP("t", 0), fetched(5))
-    tenure.ended, strict.flow_active = False, False
+    task.ended, strict.flow_active = False, False
     assert not await strict._deliver(TP("t", 0), fetched(5))
     assert strict.given == []
 
 
 async def test_messages_deleted_before_they_were_read_are_a_loss() -> None:
-    """The tenure says how much is gone, and at what price it is gone on without (see its own tests)."""
-    strict = consumer(FakeTenure(5, another_log=True), begin=8)
+    """The task says how much is gone, and at what price it is gone on without (see its own tests)."""
+    strict = consumer(FakeTask(5, another_log=True), begin=8)
     with pytest.raises(LossError):
         await strict._deliver(TP("t", 0), fetched(8))
     assert strict.given == []
 
 
 async def test_a_hole_is_believed_only_when_the_broker_skips_it_again_and_again() -> None:
-    strict = consumer(FakeTenure(5))
+    strict = consumer(FakeTask(5))
     for _ in range(HOLE_TRIES - 1):
         await strict._deliver(TP("t", 0), fetched(7))
         assert strict.given == []
@@ -174,17 +174,17 @@ async def test_a_hole_is_believed_only_when_the_broker_skips_it_again_and_again(
 
 
 async def test_messages_that_are_gone_from_within_the_log_are_a_loss() -> None:
-    tenure = FakeTenure(5, hole=LossError("messages are gone"))
-    strict = consumer(tenure)
+    task = FakeTask(5, hole=LossError("messages are gone"))
+    strict = consumer(task)
     for _ in range(HOLE_TRIES - 1):
         await strict._deliver(TP("t", 0), fetched(7))
     with pytest.raises(LossError, match="messages are gone"):
         await strict._deliver(TP("t", 0), fetched(7))
-    assert (strict.given, tenure.fetch_offset) == ([], 5)
+    assert (strict.given, task.fetch_offset) == ([], 5)
 
 
 async def test_the_first_message_after_a_loss_that_was_accepted_says_so() -> None:
-    strict = consumer(FakeTenure(5, hole=True))
+    strict = consumer(FakeTask(5, hole=True))
     for _ in range(HOLE_TRIES):
         await strict._deliver(TP("t", 0), fetched(7, 8))
     assert (strict.given, strict.after_loss) == ([(5, 7), (8, 8)], [7])
@@ -199,23 +199,23 @@ def opener(
     """A strict consumer to which the group has given these partitions."""
     strict: Any = object.__new__(StrictConsumer)
     nobody: Any = None
-    tenures = TaskManager(nobody, nobody, audit_topic="audit")
+    task_manager = TaskManager(nobody, nobody, audit_topic="audit")
 
     async def opened(number: int, _bounds: Any) -> Any:
         await asyncio.sleep(0)
         if open_ is not None:
             await open_(number)
-        tenures.tasks[number] = tenure = FakeTenure(5)  # type: ignore[assignment]
-        return tenure
+        task_manager.tasks[number] = task = FakeTask(5)  # type: ignore[assignment]
+        return task
 
     async def seek_wait(_: Any) -> None:
         seek()
 
-    tenures.open = opened  # type: ignore[method-assign,assignment]
-    tenures.release = tenures.tasks.clear  # type: ignore[method-assign]
+    task_manager.open = opened  # type: ignore[method-assign,assignment]
+    task_manager.release = task_manager.tasks.clear  # type: ignore[method-assign]
     given = {TP("t", number) for number in assigned}
     strict.__dict__.update(
-        _task_manager=tenures, _holes={}, _lost={}, _opening=asyncio.Lock(), seek_wait=seek_wait, assigned=given,
+        _task_manager=task_manager, _holes={}, _lost={}, _opening=asyncio.Lock(), seek_wait=seek_wait, assigned=given,
         assignment=lambda: strict.assigned, flow_active=True, can_resume_flow=asyncio.Event(),
         suspend_flow=asyncio.Event(), app=SimpleNamespace(source="t", rebalancing=False),
     )  # fmt: skip
@@ -232,7 +232,7 @@ async def test_every_assigned_partition_is_opened() -> None:
 
 
 async def test_what_hands_nothing_on_is_not_open() -> None:
-    """An ended tenure, a group that is not settled, and a flow that was not let go on."""
+    """An ended task, a group that is not settled, and a flow that was not let go on."""
     strict = opener(0, 3)
     await strict.perform_seek()
     strict.resume_flow()
@@ -252,8 +252,8 @@ async def test_nothing_is_handed_on_before_all_is_open() -> None:
     given: list[int] = []
 
     async def deliver(_: int) -> None:
-        for number, tenure in list(strict._task_manager.tasks.items()):
-            assert not await strict._deliver(TP("t", number), fetched(tenure.fetch_offset))
+        for number, task in list(strict._task_manager.tasks.items()):
+            assert not await strict._deliver(TP("t", number), fetched(task.fetch_offset))
 
     async def hand_on(_: Any, __: Any, record: Any, ___: bool) -> None:
         given.append(record.offset)

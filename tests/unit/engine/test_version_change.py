@@ -94,15 +94,15 @@ class Cluster:
         async def bounds() -> tuple[int, int]:
             return 0, len(LOG)
 
-        tenures = TaskManager(engine, self, audit_topic=AUDIT)
-        tenure = await tenures.open(0, bounds)
-        for offset in range(tenure.position, end):
-            await tenure.process(offset, offset, b"s", LOG[offset], None)
+        task_manager = TaskManager(engine, self, audit_topic=AUDIT)
+        task = await task_manager.open(0, bounds)
+        for offset in range(task.position, end):
+            await task.process(offset, offset, b"s", LOG[offset], None)
             for _ in range(10):  # the checkpoint under way comes to its end; nothing waits for the clock
                 await asyncio.sleep(0)
-        await tenures.checkpoint(last=True)
-        await tenures.close()
-        assert (dies_in is None) == (tenure.loss_error is None)
+        await task_manager.checkpoint(last=True)
+        await task_manager.close()
+        assert (dies_in is None) == (task.loss_error is None)
 
     def made_by(self) -> str:
         return open_snapshot(self.snapshots[-1])[0].mechanisms

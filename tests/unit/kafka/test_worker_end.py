@@ -44,8 +44,8 @@ class FakeConsumer:
 class FakeApp:
     """An app whose start does what the test says."""
 
-    def __init__(self, start: Callable[[FakeApp], Awaitable[None]], tenures: Any) -> None:
-        self._start, self.task_manager = start, tenures
+    def __init__(self, start: Callable[[FakeApp], Awaitable[None]], task_manager: Any) -> None:
+        self._start, self.task_manager = start, task_manager
         self.consumer = FakeConsumer()
         self.crashed, self.crash_reason = False, None
         self.rebalancing, self.rebalancing_count = False, 1

@@ -21,7 +21,7 @@ from stream.schemas import LEAKAGE
 from tests.support.small_building import SITE, building, outputs_of, people
 
 SECRET = "5c:52:1e:00:20:11"
-TENURE = "stream.runners.partition_tasks"
+TASKS = "stream.runners.partition_tasks"
 Lines = Callable[[], list[dict[str, Any]]]
 
 
@@ -61,13 +61,13 @@ def broken() -> None:
 
 def test_structlog_and_the_standard_library_write_lines_of_one_shape(lines: Lines) -> None:
     structlog.get_logger("tacet.run").info("listening", port=162)
-    logging.getLogger(TENURE).warning("partition %d opened", 3)
+    logging.getLogger(TASKS).warning("partition %d opened", 3)
     first, second = lines()
     assert (first["event"], first["level"], first["logger"], first["port"]) == ("listening", "info", "tacet.run", 162)
     assert (second["event"], second["level"], second["logger"]) == (
         "partition 3 opened",
         "warning",
-        TENURE,
+        TASKS,
     )
     assert {"event", "level", "logger", "timestamp"} == set(second)
 
@@ -97,7 +97,7 @@ def test_a_library_is_quoted_by_place_and_kind_of_error_never_by_text(library: s
 
 def test_of_an_exception_the_type_is_kept_and_neither_text_nor_stack(lines: Lines) -> None:
     for log in (
-        logging.getLogger(TENURE),
+        logging.getLogger(TASKS),
         logging.getLogger("faust.app"),
         structlog.get_logger("tacet.run"),
     ):
@@ -113,7 +113,7 @@ def test_of_an_exception_the_type_is_kept_and_neither_text_nor_stack(lines: Line
 
 def test_our_own_line_whose_arguments_do_not_fit_is_withheld_and_prints_no_stack(lines: Lines) -> None:
     without_pytest()
-    logging.getLogger(TENURE).error("at %d", SECRET)
+    logging.getLogger(TASKS).error("at %d", SECRET)
     (line,) = lines()
     assert line["event"] == logs.WITHHELD
     assert SECRET not in str(line)
@@ -133,7 +133,7 @@ def test_text_lines_go_through_the_same_list(capfd: pytest.CaptureFixture[str]) 
     with logs_configured("info", json=False):
         structlog.get_logger("tacet.run").info("listening", port=162, device=SECRET)
         logging.getLogger("aiokafka.client").error("sent %s", SECRET)
-        logging.getLogger(TENURE).warning("partition %d opened", 3)
+        logging.getLogger(TASKS).warning("partition %d opened", 3)
     err = capfd.readouterr().err
     assert SECRET not in err
     assert "port=162" in err
@@ -142,7 +142,7 @@ def test_text_lines_go_through_the_same_list(capfd: pytest.CaptureFixture[str]) 
 
 def test_configured_twice_a_line_is_written_once(lines: Lines) -> None:
     logs.configure("debug", json=True)
-    logging.getLogger(TENURE).warning("once")
+    logging.getLogger(TASKS).warning("once")
     assert [line["event"] for line in lines()] == ["once"]
 
 
@@ -221,7 +221,7 @@ def test_what_is_said_of_another_site_or_for_another_reason_is_something_else(sl
 def test_a_text_is_the_same_whatever_is_put_into_it(slow: tuple[Lines, Clock]) -> None:
     lines, _ = slow
     for number in range(AT_ONCE + 30):
-        logging.getLogger(TENURE).warning("partition %d opened", number)
+        logging.getLogger(TASKS).warning("partition %d opened", number)
         logging.getLogger("aiokafka.client").error("sent %s", number)
     assert len(lines()) == 2 * AT_ONCE
 
@@ -257,7 +257,7 @@ def test_no_way_leads_a_field_around_the_list(name: str, lines: Lines) -> None:
     log.info("x", **{name: SECRET})
     log.bind(**{name: SECRET}).error("x")
     structlog.get_logger("connectors.storage.kafka").warning("x", **{name: SECRET, "site": "dbh"})
-    logging.getLogger(TENURE).warning("x", extra={name: SECRET})
+    logging.getLogger(TASKS).warning("x", extra={name: SECRET})
     logging.getLogger("faust").warning({name: SECRET})
     with structlog.contextvars.bound_contextvars(**{name: SECRET}):
         log.info("x")

@@ -118,11 +118,11 @@ async def test_a_broker_check_that_is_cancelled_ends_although_its_client_raises_
 
 def test_a_worker_is_not_ready_while_a_partition_that_it_was_given_is_not_open() -> None:
     made, opened = monitor(), [False]
-    tenures: Any = SimpleNamespace(
+    task_manager: Any = SimpleNamespace(
         tasks={}
     )  # none of what was assigned has opened: there is nothing that could have ended
     watch = WorkerWatch(made, building(), "broker:9092")
-    watch.begin(tenures, KafkaWriterFactory("broker:9092", fence="f"), lambda: True, lambda: opened[0])
+    watch.begin(task_manager, KafkaWriterFactory("broker:9092", fence="f"), lambda: True, lambda: opened[0])
     assert checks(made)["partitions"] is False
     opened[0] = True
     assert checks(made)["partitions"] is True

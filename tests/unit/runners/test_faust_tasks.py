@@ -17,8 +17,10 @@ def test_faust_waits_for_an_opening_for_as_long_as_it_takes() -> None:
     """mode takes a wait that ran out for a service that was told to stop: then Faust opens nothing any more."""
 
     async def main() -> list[str]:
-        tenures: Any = object()
-        app = create_app(brokers="127.0.0.1:9", group="g", source="s", task_manager=tenures, clients=WorkerClients())
+        task_manager: Any = object()
+        app = create_app(
+            brokers="127.0.0.1:9", group="g", source="s", task_manager=task_manager, clients=WorkerClients()
+        )
         done: list[str] = []
 
         async def opening() -> None:

@@ -72,9 +72,9 @@ async def opened(writer: MemoryWriter) -> PartitionTask:
     )  # fmt: skip
 
 
-async def fed(tenure: PartitionTask, values: Sequence[bytes], first: int = 0) -> None:
+async def fed(task: PartitionTask, values: Sequence[bytes], first: int = 0) -> None:
     for offset, value in enumerate(values, first):
-        await tenure.process(offset, offset, SITE.encode(), value, None)
+        await task.process(offset, offset, SITE.encode(), value, None)
 
 
 def windows(audit: Sequence[bytes]) -> int:
@@ -82,33 +82,33 @@ def windows(audit: Sequence[bytes]) -> int:
 
 
 async def test_the_loop_has_its_turn_while_thousands_of_windows_close() -> None:
-    tenure = await opened(MemoryWriter())
-    await fed(tenure, BEGIN)
-    feeding = asyncio.create_task(tenure.process(2, 2, SITE.encode(), LONG_AFTER, None))
+    task = await opened(MemoryWriter())
+    await fed(task, BEGIN)
+    feeding = asyncio.create_task(task.process(2, 2, SITE.encode(), LONG_AFTER, None))
     turns = 0
     while not feeding.done():
         await asyncio.sleep(0)
         turns += 1
     assert turns >= WINDOWS // WINDOWS_AT_ONCE
-    assert tenure.position == 3
+    assert task.position == 3
 
 
-async def test_a_tenure_told_to_end_amid_many_windows_ends_at_once_and_the_next_one_goes_on_there() -> None:
+async def test_a_task_told_to_end_amid_many_windows_ends_at_once_and_the_next_one_goes_on_there() -> None:
     straight, cut = MemoryWriter(), MemoryWriter()
     whole = await opened(straight)
     await fed(whole, [*BEGIN, LONG_AFTER])
     await whole.checkpoint(last=True)
     assert windows(straight.audit) >= WINDOWS - 1
 
-    tenure = await opened(cut)
-    await fed(tenure, BEGIN)
-    feeding = asyncio.create_task(tenure.process(2, 2, SITE.encode(), LONG_AFTER, None))
+    task = await opened(cut)
+    await fed(task, BEGIN)
+    feeding = asyncio.create_task(task.process(2, 2, SITE.encode(), LONG_AFTER, None))
     await asyncio.sleep(0)
-    await tenure.checkpoint(last=True)
+    await task.checkpoint(last=True)
     await feeding
     assert 0 < windows(cut.audit) <= 3 * WINDOWS_AT_ONCE
-    assert tenure.committed_offset == 2, "the heartbeat is not done with"
-    await tenure.process(3, 3, SITE.encode(), LONG_AFTER, None)  # what is handed on all the same is not taken
+    assert task.committed_offset == 2, "the heartbeat is not done with"
+    await task.process(3, 3, SITE.encode(), LONG_AFTER, None)  # what is handed on all the same is not taken
 
     again = await opened(cut)
     assert again.position == 2

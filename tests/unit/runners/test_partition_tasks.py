@@ -120,17 +120,19 @@ def bounds(begin: int, end: int) -> Bounds:
     return report
 
 
-def tenures(journal: FakeJournal, *, accept_loss: bool = False, engine: type[ChainEngine] = ChainEngine) -> TaskManager:
+def task_manager(
+    journal: FakeJournal, *, accept_loss: bool = False, engine: type[ChainEngine] = ChainEngine
+) -> TaskManager:
     async def made(partition: int) -> ChainEngine:
         return engine(TOPICS)
 
     return TaskManager(made, journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
 
 
-async def feed(tenure: PartitionTask, count: int, first: int = 0) -> None:
+async def feed(task: PartitionTask, count: int, first: int = 0) -> None:
     """Feed numbered messages of one site, and let the checkpoint that they may begin come to its end."""
     for number in range(first, first + count):
-        await tenure.process(number, number, b"s", orjson.dumps({"n": number}), None)
+        await task.process(number, number, b"s", orjson.dumps({"n": number}), None)
         await asyncio.sleep(0)  # as between two messages of a stream
     await settled()
 
@@ -151,37 +153,37 @@ async def test_a_partition_is_taken_before_its_snapshot_its_audit_and_its_bounds
         journal.happened.append("bounds")
         return 0, 100
 
-    await tenures(journal).open(0, asked)
+    await task_manager(journal).open(0, asked)
     assert journal.happened == ["take", "read snapshot", "read audit", "bounds"]
 
 
 async def test_a_checkpoint_is_one_commit_of_audit_then_the_rest_then_the_snapshot_then_acknowledges() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(0, bounds(0, 100))
+    task = await task_manager(journal).open(0, bounds(0, 100))
     journal.happened.clear()
-    await feed(tenure, EVERY - 1)
+    await feed(task, EVERY - 1)
     assert journal.happened == []
-    assert tenure.committed_offset is None
-    await feed(tenure, 1, EVERY - 1)
+    assert task.committed_offset is None
+    await feed(task, 1, EVERY - 1)
     assert journal.happened == COMMIT
-    assert tenure.committed_offset == EVERY
+    assert task.committed_offset == EVERY
 
 
 async def test_a_commit_that_the_broker_refuses_acknowledges_nothing_and_ends_the_work() -> None:
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
     journal.error = OSError()
-    await feed(tenure, EVERY)
-    assert tenure.committed_offset is None
+    await feed(task, EVERY)
+    assert task.committed_offset is None
     assert isinstance(stored.failure, OSError)
     assert stored.failed.is_set()
-    assert tenure.ended
+    assert task.ended
 
 
 async def test_an_owner_that_was_fenced_ends_quietly_and_writes_nothing() -> None:
     journal = FakeJournal()
-    first, second = tenures(journal), tenures(journal)
+    first, second = task_manager(journal), task_manager(journal)
     asleep = await first.open(0, bounds(0, 100))
     await feed(asleep, EVERY - 1)
     await feed(await second.open(0, bounds(0, 100)), EVERY)
@@ -200,13 +202,13 @@ async def test_an_owner_that_was_fenced_ends_quietly_and_writes_nothing() -> Non
     assert first.failure is None
 
 
-async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what_became_of_it() -> None:
+async def test_an_interrupted_commit_ends_the_task_and_the_next_finds_out_what_became_of_it() -> None:
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
     journal.error = InterruptedWriteError("no answer")
-    await feed(tenure, EVERY)
-    assert isinstance(tenure.loss_error, InterruptedWriteError)
+    await feed(task, EVERY)
+    assert isinstance(task.loss_error, InterruptedWriteError)
     assert stored.failure is None
     journal.error = None
     again = await stored.open(0, bounds(0, 100))
@@ -219,10 +221,10 @@ async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what
 async def test_feeding_and_stopping_do_not_fail_on_a_partition_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.PENDING_LIMIT", 2)
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
     journal.error = FencedError("another owner has taken it")
-    await feed(tenure, 3 * EVERY)
+    await feed(task, 3 * EVERY)
     await stored.checkpoint(last=True)
     await stored.close()
     assert stored.failure is None
@@ -232,20 +234,20 @@ async def test_feeding_and_stopping_do_not_fail_on_a_partition_that_is_lost(monk
 
 async def test_messages_are_folded_in_while_a_checkpoint_is_written_and_the_next_covers_them_all() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(0, bounds(0, 100))
+    task = await task_manager(journal).open(0, bounds(0, 100))
     journal.happened.clear()
     journal.gate.clear()
-    await feed(tenure, 3 * EVERY + 1)
-    assert tenure.position == 3 * EVERY + 1
+    await feed(task, 3 * EVERY + 1)
+    assert task.position == 3 * EVERY + 1
     assert journal.happened == []
-    assert tenure.committed_offset is None
+    assert task.committed_offset is None
     journal.gate.set()
     await settled()
     first, second = journal.happened[:3], journal.happened[3:]
     assert first == COMMIT
     assert second == ["publish t.audit"] * 2 + ["publish t.private"] * 2 + ["snapshot"]
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY + 1]
-    assert tenure.committed_offset == 3 * EVERY + 1
+    assert task.committed_offset == 3 * EVERY + 1
 
 
 async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowledged_with_it(
@@ -253,31 +255,31 @@ async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowle
 ) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 30.0)
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
     journal.gate.clear()
-    await feed(tenure, 2 * EVERY)
+    await feed(task, 2 * EVERY)
     journal.gate.set()
-    await until(lambda: tenure.committed_offset is not None)
-    assert tenure.committed_offset == orjson.loads(journal.snapshots[0])["next"] == EVERY
+    await until(lambda: task.committed_offset is not None)
+    assert task.committed_offset == orjson.loads(journal.snapshots[0])["next"] == EVERY
     await stored.close()
 
 
 async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.2)
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
-    await feed(tenure, 3 * EVERY)
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
+    await feed(task, 3 * EVERY)
     assert journal.happened.count("publish t.private") == 1
-    assert tenure.committed_offset == EVERY
+    assert task.committed_offset == EVERY
     await until(lambda: len(journal.snapshots) >= 2)
     assert journal.happened.count("publish t.private") == 3
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY]
-    await feed(tenure, 1, 3 * EVERY)
+    await feed(task, 1, 3 * EVERY)
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
     await stored.checkpoint()
-    await feed(tenure, 1, 3 * EVERY + 1)
+    await feed(task, 1, 3 * EVERY + 1)
     await within_patience(stored.checkpoint(last=True), "the last checkpoint")  # the end of work does not wait
     assert orjson.loads(journal.snapshots[-1])["next"] == 3 * EVERY + 2
 
@@ -285,10 +287,10 @@ async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(mon
 async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
     journal.gate.clear()
-    await feed(tenure, 2 * EVERY)
+    await feed(task, 2 * EVERY)
     ending = asyncio.create_task(stored.checkpoint(last=True))
     await settled()
     journal.gate.set()
@@ -298,7 +300,7 @@ async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(mo
 
 async def test_partitions_are_saved_side_by_side() -> None:
     journal = FakeJournal()
-    stored = tenures(journal)
+    stored = task_manager(journal)
     journal.gate.clear()
     for partition in (0, 1):
         await feed(await stored.open(partition, bounds(0, 100)), 1)
@@ -312,21 +314,21 @@ async def test_partitions_are_saved_side_by_side() -> None:
 async def test_too_much_held_back_makes_the_input_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.PENDING_LIMIT", 4)
     journal = FakeJournal()
-    tenure = await tenures(journal).open(0, bounds(0, 100))
+    task = await task_manager(journal).open(0, bounds(0, 100))
     journal.gate.clear()
-    feeding = asyncio.create_task(feed(tenure, 10 * EVERY))
+    feeding = asyncio.create_task(feed(task, 10 * EVERY))
     await settled()
-    assert tenure.position == 3 * EVERY  # one window under way, two held back
+    assert task.position == 3 * EVERY  # one window under way, two held back
     journal.gate.set()
     await feeding
-    assert tenure.committed_offset == 10 * EVERY
+    assert task.committed_offset == 10 * EVERY
 
 
 async def test_a_snapshot_holds_the_state_of_its_own_moment_though_the_engine_has_gone_on() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(0, bounds(0, 100))
+    task = await task_manager(journal).open(0, bounds(0, 100))
     journal.gate.clear()
-    await feed(tenure, 2 * EVERY - 1)
+    await feed(task, 2 * EVERY - 1)
     journal.gate.set()
     await settled()
     saved = orjson.loads(journal.snapshots[0])
@@ -336,43 +338,43 @@ async def test_a_snapshot_holds_the_state_of_its_own_moment_though_the_engine_ha
 
 async def test_checkpoint_between_windows_saves_state_and_position_and_nothing_twice() -> None:
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
-    await feed(tenure, 3)
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
+    await feed(task, 3)
     await stored.checkpoint()
     await stored.checkpoint()
     assert journal.happened[-2:] == ["read audit", "snapshot"]
     assert orjson.loads(journal.snapshots[0])["next"] == 3
-    again = await tenures(journal).open(0, bounds(0, 100))
+    again = await task_manager(journal).open(0, bounds(0, 100))
     assert again.fetch_offset == 3
 
 
 async def test_a_message_that_does_not_follow_is_refused_and_not_processed() -> None:
-    tenure = await tenures(FakeJournal()).open(0, bounds(0, 100))
-    await feed(tenure, 2)
+    task = await task_manager(FakeJournal()).open(0, bounds(0, 100))
+    await feed(task, 2)
     with pytest.raises(DeliveryError, match="partition 0: offset 2 was due, 3 came"):
-        await tenure.process(3, 3, b"s", b'{"n":3}', None)
-    assert tenure.position == 2
+        await task.process(3, 3, b"s", b'{"n":3}', None)
+    assert task.position == 2
 
 
-async def test_an_ended_tenure_processes_publishes_and_saves_nothing() -> None:
+async def test_an_ended_task_processes_publishes_and_saves_nothing() -> None:
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
-    await feed(tenure, EVERY - 1)
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
+    await feed(task, EVERY - 1)
     stored.end()
-    await feed(tenure, 1, EVERY - 1)
-    await tenure.checkpoint()
+    await feed(task, 1, EVERY - 1)
+    await task.checkpoint()
     assert journal.snapshots == []
-    assert tenure.position == EVERY - 1
+    assert task.position == EVERY - 1
 
 
-async def test_a_window_that_waits_for_its_turn_is_not_published_once_the_tenure_has_ended() -> None:
+async def test_a_window_that_waits_for_its_turn_is_not_published_once_the_task_has_ended() -> None:
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
     journal.gate.clear()
-    await feed(tenure, 2 * EVERY)
+    await feed(task, 2 * EVERY)
     stored.end()
     journal.gate.set()
     await settled()
@@ -382,18 +384,18 @@ async def test_a_window_that_waits_for_its_turn_is_not_published_once_the_tenure
 async def test_after_a_restart_a_different_rerun_of_a_published_window_is_refused() -> None:
     journal = FakeJournal()
     journal.audit.append(orjson.dumps({"release_id": f"s/{EVERY}", "head": "00"}))
-    tenure = await tenures(journal).open(0, bounds(0, 100))
+    task = await task_manager(journal).open(0, bounds(0, 100))
     with pytest.raises(FinalityError):
-        await feed(tenure, EVERY)
+        await feed(task, EVERY)
     assert journal.snapshots == []
 
 
 async def test_the_snapshot_keeps_the_audit_offset_back_until_all_that_was_published_came_out_again() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(0, bounds(0, 100))
-    await feed(tenure, 3 * EVERY)
+    task = await task_manager(journal).open(0, bounds(0, 100))
+    await feed(task, 3 * EVERY)
     journal.snapshots.clear()  # a crash that lost every snapshot but no audit record
-    again = await tenures(journal).open(0, bounds(0, 100))
+    again = await task_manager(journal).open(0, bounds(0, 100))
     await feed(again, EVERY)
     assert orjson.loads(journal.snapshots[-1])["audit"] == 0
     await feed(again, 2 * EVERY, EVERY)
@@ -403,7 +405,7 @@ async def test_the_snapshot_keeps_the_audit_offset_back_until_all_that_was_publi
 
 async def adopted(journal: FakeJournal) -> PartitionTask:
     """Open a partition whose state another policy has made."""
-    return await tenures(journal, engine=AdoptedEngine).open(0, bounds(0, 100))
+    return await task_manager(journal, engine=AdoptedEngine).open(0, bounds(0, 100))
 
 
 class AdoptedEngine(ChainEngine):
@@ -413,7 +415,7 @@ class AdoptedEngine(ChainEngine):
 
 async def test_consent_that_was_given_to_a_start_is_saved_though_nothing_comes() -> None:
     journal = FakeJournal()
-    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
+    await feed(await task_manager(journal).open(0, bounds(0, 100)), EVERY)
     await (await adopted(journal)).checkpoint()
     assert journal.entries() == ["read snapshot", "read audit", "snapshot"]
     assert orjson.loads(journal.snapshots[-1])["next"] == EVERY
@@ -421,99 +423,101 @@ async def test_consent_that_was_given_to_a_start_is_saved_though_nothing_comes()
 
 async def test_without_consent_nothing_is_saved_before_something_comes() -> None:
     journal = FakeJournal()
-    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
-    await (await tenures(journal).open(0, bounds(0, 100))).checkpoint()
+    await feed(await task_manager(journal).open(0, bounds(0, 100)), EVERY)
+    await (await task_manager(journal).open(0, bounds(0, 100))).checkpoint()
     assert journal.entries() == ["read snapshot", "read audit"]
 
 
 async def test_consent_is_not_saved_while_a_window_that_was_begun_before_is_unfinished() -> None:
     journal = FakeJournal()
-    await feed(await tenures(journal).open(0, bounds(0, 100)), 2 * EVERY)
+    await feed(await task_manager(journal).open(0, bounds(0, 100)), 2 * EVERY)
     journal.snapshots.clear()  # a crash that lost the snapshot, but not the records of the windows
-    tenure = await adopted(journal)
-    await tenure.checkpoint()
+    task = await adopted(journal)
+    await task.checkpoint()
     assert journal.snapshots == []
 
 
 async def test_a_position_before_the_log_stops_with_partition_and_how_much_is_gone() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(2, bounds(0, 100))
-    await feed(tenure, EVERY)
+    task = await task_manager(journal).open(2, bounds(0, 100))
+    await feed(task, EVERY)
     with pytest.raises(LossError, match=r"partition 2 .* offset 5 is next, .* begins at 9: 4 messages are gone"):
-        await tenures(journal).open(2, bounds(9, 100))
+        await task_manager(journal).open(2, bounds(9, 100))
     price = r"the windows of site dbh from the one that ends at 2026-03-02T14:00:00Z on, .* coverage 0, and are charged"
     with pytest.raises(LossError, match=f"'tacet worker --accept-loss' continues .*: {price}"):
-        await tenures(journal).open(2, bounds(9, 20))
+        await task_manager(journal).open(2, bounds(9, 20))
     with pytest.raises(LossError, match=r"ends at 3: 2 messages that were read are gone"):
-        await tenures(journal).open(2, bounds(0, 3))
-    accepted = await tenures(journal, accept_loss=True).open(2, bounds(9, 100))
+        await task_manager(journal).open(2, bounds(0, 3))
+    accepted = await task_manager(journal, accept_loss=True).open(2, bounds(9, 100))
     assert accepted.fetch_offset == 9
 
 
 async def test_a_position_at_either_end_of_the_log_is_no_loss() -> None:
     journal = FakeJournal()
-    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
-    assert (await tenures(journal).open(0, bounds(EVERY, 100))).fetch_offset == EVERY
-    assert (await tenures(journal).open(0, bounds(0, EVERY))).fetch_offset == EVERY
+    await feed(await task_manager(journal).open(0, bounds(0, 100)), EVERY)
+    assert (await task_manager(journal).open(0, bounds(EVERY, 100))).fetch_offset == EVERY
+    assert (await task_manager(journal).open(0, bounds(0, EVERY))).fetch_offset == EVERY
 
 
 async def test_a_log_made_anew_under_a_running_worker_is_told_from_one_that_comes_again() -> None:
     """Its consumer begins once more with the first message: only what lies there says whether it is the same log."""
     journal = FakeJournal()
-    tenure = await tenures(journal).open(2, bounds(0, 100))
-    tenure.fetch_offset = 2 * EVERY
-    await feed(tenure, 2 * EVERY)
-    await tenure.check_same_log(bounds(0, 2 * EVERY))
+    task = await task_manager(journal).open(2, bounds(0, 100))
+    task.fetch_offset = 2 * EVERY
+    await feed(task, 2 * EVERY)
+    await task.check_same_log(bounds(0, 2 * EVERY))
     with pytest.raises(LossError, match=r"partition 2 .* ends at 3: 7 messages that were read are gone"):
-        await tenure.check_same_log(bounds(0, 3))
+        await task.check_same_log(bounds(0, 3))
     with pytest.raises(
         LossError, match=r"log begins at 13: 3 messages are gone; 'tacet worker --accept-loss' continues"
     ):
-        await tenure.check_same_log(bounds(2 * EVERY + 3, 100))
+        await task.check_same_log(bounds(2 * EVERY + 3, 100))
     journal.log[2 * EVERY - 1] = b'{"n": 77}'
     with pytest.raises(LossError, match=r"partition 2 .* the topic was made anew"):
-        await tenure.check_same_log(bounds(0, 100))
+        await task.check_same_log(bounds(0, 100))
 
 
 async def test_messages_gone_from_within_the_log_are_a_loss_and_marks_of_transactions_are_none() -> None:
     journal = FakeJournal()
     journal.holes = {EVERY + 1, EVERY + 2, 99}
-    tenure = await tenures(journal).open(2, bounds(0, 100))
-    await feed(tenure, EVERY)
-    tenure.fetch_offset = EVERY
+    task = await task_manager(journal).open(2, bounds(0, 100))
+    await feed(task, EVERY)
+    task.fetch_offset = EVERY
     said = r"partition 2 .* offset 5 is next, but 2 messages between it and offset 9 are gone.*--accept-loss"
     with pytest.raises(LossError, match=said):
-        await tenure.accept_hole(9)
-    assert not await tenure.accept_hole(EVERY + 1)
+        await task.accept_hole(9)
+    assert not await task.accept_hole(EVERY + 1)
 
 
 async def test_the_engine_learns_of_an_accepted_hole_in_its_place_and_the_state_goes_on_behind_it() -> None:
     journal = FakeJournal()
     journal.holes = {EVERY + 1, EVERY + 2}
-    tenure = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
-    tenure.fetch_offset = EVERY
-    assert await tenure.accept_hole(9)
-    await feed(tenure, EVERY)
+    task = await task_manager(journal, accept_loss=True).open(2, bounds(0, 100))
+    task.fetch_offset = EVERY
+    assert await task.accept_hole(9)
+    await feed(task, EVERY)
     assert b"lost" not in journal.snapshots[-1]
-    await tenure.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
-    await tenure.checkpoint()
+    await task.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
+    await task.checkpoint()
     assert b"lost" in journal.snapshots[-1]
-    assert tenure.committed_offset == 10
+    assert task.committed_offset == 10
 
 
 async def test_an_accepted_loss_is_saved_before_anything_is_published_and_though_nothing_comes() -> None:
     """A crash amid the first publication then finds entries that were made after the loss, and needs no new consent."""
     journal = FakeJournal()
-    await feed(await tenures(journal).open(2, bounds(0, 100)), EVERY)
-    idle = await tenures(journal, accept_loss=True).open(2, bounds(9, 100))
+    await feed(await task_manager(journal).open(2, bounds(0, 100)), EVERY)
+    idle = await task_manager(journal, accept_loss=True).open(2, bounds(9, 100))
     await idle.checkpoint()
     assert b"lost" in journal.snapshots[-1]
-    again = await tenures(journal).open(2, bounds(9, 100))
+    again = await task_manager(journal).open(2, bounds(9, 100))
     assert again.fetch_offset == 9
-    made_anew = await tenures(journal, accept_loss=True).open(2, bounds(0, 3))
+    made_anew = await task_manager(journal, accept_loss=True).open(2, bounds(0, 3))
     await made_anew.checkpoint()
-    assert (await tenures(journal).open(2, bounds(0, 3))).fetch_offset == 0, "the message at offset 4 need not exist"
-    busy = await tenures(journal, accept_loss=True).open(2, bounds(50, 100))
+    assert (await task_manager(journal).open(2, bounds(0, 3))).fetch_offset == 0, (
+        "the message at offset 4 need not exist"
+    )
+    busy = await task_manager(journal, accept_loss=True).open(2, bounds(50, 100))
     await busy.process(50, 50, b"s", b'{"n":50}', None)
     await feed(busy, EVERY, 51)
     await busy.checkpoint()
@@ -524,43 +528,43 @@ async def test_an_accepted_loss_is_saved_before_anything_is_published_and_though
 async def test_a_hole_is_saved_before_anything_is_made_of_what_follows() -> None:
     journal = FakeJournal()
     journal.holes = {EVERY + 1, EVERY + 2}
-    tenure = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
-    tenure.fetch_offset = EVERY
-    assert await tenure.accept_hole(9)
-    await feed(tenure, EVERY)
+    task = await task_manager(journal, accept_loss=True).open(2, bounds(0, 100))
+    task.fetch_offset = EVERY
+    assert await task.accept_hole(9)
+    await feed(task, EVERY)
     saved = len(journal.snapshots)
-    await tenure.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
+    await task.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
     assert len(journal.snapshots) == saved + 1
     assert b"lost" in journal.snapshots[-1]
-    assert tenure.committed_offset == 9, "the message behind the hole comes after it"
+    assert task.committed_offset == 9, "the message behind the hole comes after it"
 
 
 @pytest.mark.parametrize("hole", [False, True])
 async def test_a_loss_of_messages_from_which_entries_were_made_is_not_accepted(hole: bool) -> None:
     """Their records would come out again with coverage 0: other bytes under the same id."""
     journal = FakeJournal()
-    await feed(await tenures(journal).open(2, bounds(0, 100)), 3 * EVERY)
+    await feed(await task_manager(journal).open(2, bounds(0, 100)), 3 * EVERY)
     del journal.snapshots[1:]  # an unclean election: two entries lie beyond the state
     said = r"entries beyond the state were made from them.*; 'tacet recover --kafka' lists the remedies"
     if hole:
-        tenure = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
+        task = await task_manager(journal, accept_loss=True).open(2, bounds(0, 100))
         with pytest.raises(LossError, match=said):
-            await tenure.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
+            await task.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
     else:
         with pytest.raises(LossError, match=said):
-            await tenures(journal, accept_loss=True).open(2, bounds(9, 100))
+            await task_manager(journal, accept_loss=True).open(2, bounds(9, 100))
     assert len(journal.snapshots) == 1, "nothing is published or saved"
 
 
 async def test_an_audit_topic_made_anew_under_a_running_worker_stops_it() -> None:
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(2, bounds(0, 100))
-    await feed(tenure, 2 * EVERY)
+    stored = task_manager(journal)
+    task = await stored.open(2, bounds(0, 100))
+    await feed(task, 2 * EVERY)
     journal.audit = []
-    await feed(tenure, EVERY, 2 * EVERY)
+    await feed(task, EVERY, 2 * EVERY)
     with pytest.raises(LossError, match="partition 2 of the audit: its records end at 1, 1 of them new, where 2 had"):
-        await tenure.checkpoint()
+        await task.checkpoint()
     assert isinstance(stored.failure, LossError)
 
 
@@ -570,37 +574,37 @@ async def test_an_audit_topic_that_lost_its_last_records_stops_a_worker_that_has
     """An unclean election takes records away; one message that closes many windows writes more than that at once."""
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 1000.0)
     journal = FakeJournal()
-    stored = tenures(journal)
-    tenure = await stored.open(2, bounds(0, 100))
-    await feed(tenure, 2 * EVERY)
-    await tenure.checkpoint()
+    stored = task_manager(journal)
+    task = await stored.open(2, bounds(0, 100))
+    await feed(task, 2 * EVERY)
+    await task.checkpoint()
     assert len(journal.audit) == 2
     del journal.audit[1:]
-    await feed(tenure, 3 * EVERY, 2 * EVERY)
+    await feed(task, 3 * EVERY, 2 * EVERY)
     with pytest.raises(LossError, match="its records end at 4, 3 of them new, where 2 had been written"):
-        await tenure.checkpoint()
+        await task.checkpoint()
     assert isinstance(stored.failure, LossError)
 
 
 async def test_an_audit_topic_whose_records_are_gone_is_a_loss_at_every_start() -> None:
     journal = FakeJournal()
-    await feed(await tenures(journal).open(0, bounds(0, 100)), 3 * EVERY)
+    await feed(await task_manager(journal).open(0, bounds(0, 100)), 3 * EVERY)
     whole, journal.audit = journal.audit, []
     for there in ([], whole[:1], whole[2:]):
         journal.audit = list(there)
         with pytest.raises(LossError, match="offset 2 is needed"):
-            await tenures(journal, accept_loss=True).open(0, bounds(0, 100))
+            await task_manager(journal, accept_loss=True).open(0, bounds(0, 100))
 
 
 async def test_an_audit_topic_that_was_put_back_from_a_mirror_is_read_from_its_beginning() -> None:
     """A mirror has the records, not the marks of transactions: the same records lie at smaller offsets."""
     journal = FakeJournal()
     journal.marks = 5
-    await feed(await tenures(journal).open(0, bounds(0, 100)), 3 * EVERY)
+    await feed(await task_manager(journal).open(0, bounds(0, 100)), 3 * EVERY)
     journal.marks = 0
-    stored = tenures(journal)
-    tenure = await stored.open(0, bounds(0, 100))
-    await feed(tenure, EVERY, 3 * EVERY)
+    stored = task_manager(journal)
+    task = await stored.open(0, bounds(0, 100))
+    await feed(task, EVERY, 3 * EVERY)
     assert stored.failure is None
     assert [orjson.loads(value)["release_id"] for value in journal.audit] == ["s/5", "s/10", "s/15", "s/20"]
 
@@ -609,19 +613,19 @@ async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
     journal = FakeJournal()
     journal.snapshot_lost = True
     with pytest.raises(LossError, match="its snapshot was deleted; 'tacet recover --kafka' lists the remedies"):
-        await tenures(journal).open(0, bounds(0, 100))
-    assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).fetch_offset == 7
+        await task_manager(journal).open(0, bounds(0, 100))
+    assert (await task_manager(journal, accept_loss=True).open(0, bounds(7, 100))).fetch_offset == 7
 
 
 async def test_a_log_that_was_made_anew_is_a_loss_and_not_gone_on_with() -> None:
     journal = FakeJournal()
-    await feed(await tenures(journal).open(2, bounds(0, 100)), EVERY)
+    await feed(await task_manager(journal).open(2, bounds(0, 100)), EVERY)
     journal.log[EVERY - 1] = b'{"n":77}'
     with pytest.raises(LossError, match=r"partition 2 .* offset 4 holds another message .* made anew"):
-        await tenures(journal).open(2, bounds(0, 100))
-    accepted = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
+        await task_manager(journal).open(2, bounds(0, 100))
+    accepted = await task_manager(journal, accept_loss=True).open(2, bounds(0, 100))
     assert accepted.fetch_offset == 0
-    later = await tenures(journal).open(2, bounds(EVERY, 100))  # past its time in the log: nothing to compare
+    later = await task_manager(journal).open(2, bounds(EVERY, 100))  # past its time in the log: nothing to compare
     assert later.fetch_offset == EVERY
 
 
@@ -631,7 +635,7 @@ async def test_a_message_that_passes_its_time_while_a_log_is_compared_is_no_loss
 ) -> None:
     """The log begins first at one offset, and then at another: behind the message, behind the position, or neither."""
     journal = FakeJournal()
-    await feed(await tenures(journal).open(2, bounds(0, 100)), EVERY)
+    await feed(await task_manager(journal).open(2, bounds(0, 100)), EVERY)
     journal.log[EVERY - 1] = None
     read = iter(begins)
 
@@ -640,9 +644,9 @@ async def test_a_message_that_passes_its_time_while_a_log_is_compared_is_no_loss
 
     if is_loss:
         with pytest.raises(LossError, match="another message"):
-            await tenures(journal).open(2, report)
+            await task_manager(journal).open(2, report)
     else:
-        assert (await tenures(journal).open(2, report)).fetch_offset == EVERY
+        assert (await task_manager(journal).open(2, report)).fetch_offset == EVERY
 
 
 async def test_a_worker_that_was_paused_reads_again_what_another_has_begun_meanwhile() -> None:
@@ -653,7 +657,7 @@ async def test_a_worker_that_was_paused_reads_again_what_another_has_begun_meanw
             writer = await super().acquire(partition)
 
             async def released() -> str:
-                await feed(await tenures(self.heirs).open(partition, bounds(0, 100)), EVERY)
+                await feed(await task_manager(self.heirs).open(partition, bounds(0, 100)), EVERY)
                 self.snapshots, self.audit = self.heirs.snapshots, self.heirs.audit
                 return TOPICS.private
 
@@ -662,7 +666,7 @@ async def test_a_worker_that_was_paused_reads_again_what_another_has_begun_meanw
 
         heirs = FakeJournal()
 
-    assert (await tenures(Paused()).open(1, bounds(0, 100))).fetch_offset == EVERY
+    assert (await task_manager(Paused()).open(1, bounds(0, 100))).fetch_offset == EVERY
 
 
 async def test_books_are_not_begun_anew_where_results_were_published() -> None:
@@ -671,7 +675,7 @@ async def test_books_are_not_begun_anew_where_results_were_published() -> None:
     with pytest.raises(
         UsageError, match=r"partition 1: must have the audit .* t.private holds.*'tacet recover --kafka'"
     ):
-        await tenures(journal, accept_loss=True).open(1, bounds(0, 100))
+        await task_manager(journal, accept_loss=True).open(1, bounds(0, 100))
     assert journal.snapshots == []
 
 
@@ -680,12 +684,12 @@ async def test_a_partition_whose_first_transaction_was_cut_off_is_begun_again() 
     journal.used = TOPICS.private
     ((release_id, head),) = chain("s", range(EVERY))
     journal.audit.append(orjson.dumps({"release_id": release_id, "head": head.hex()}))
-    await feed(await tenures(journal).open(1, bounds(0, 100)), EVERY)
+    await feed(await task_manager(journal).open(1, bounds(0, 100)), EVERY)
     assert len(journal.snapshots) == 1
 
 
 async def test_a_checkpoint_that_nobody_has_cancelled_ends_the_work() -> None:
-    """What it held has left the tenure: going on without it would lose it."""
+    """What it held has left the task: going on without it would lose it."""
 
     class Cancelled(FakeJournal):
         async def acquire(self, partition: int) -> FakeWriter:
@@ -697,10 +701,10 @@ async def test_a_checkpoint_that_nobody_has_cancelled_ends_the_work() -> None:
             writer.commit = commit  # type: ignore[method-assign,assignment]
             return writer
 
-    stored = tenures(Cancelled())
-    tenure = await stored.open(0, bounds(0, 100))
-    await feed(tenure, EVERY)
+    stored = task_manager(Cancelled())
+    task = await stored.open(0, bounds(0, 100))
+    await feed(task, EVERY)
     for _ in range(100):
         await asyncio.sleep(0)
     assert isinstance(stored.failure, UnexpectedCancellationError)
-    assert tenure.ended
+    assert task.ended
