@@ -40,10 +40,11 @@ class _TimedProtocol(H11Protocol):
         if self._is_idle():
             self._wait_for_a_head()
         super().data_received(data)
+        if not self._is_idle():
+            self._stop_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._idle_timer is not None:  # the timer would keep all objects of the connection in memory
-            self._idle_timer.cancel()
+        self._stop_timer()  # it would keep all objects of the connection in memory
         super().connection_lost(exc)
 
     def _is_idle(self) -> bool:
@@ -52,6 +53,11 @@ class _TimedProtocol(H11Protocol):
     def _wait_for_a_head(self) -> None:
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(limits.HEAD_WITHIN, self._refuse_silent)
+
+    def _stop_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
 
     def _refuse_silent(self) -> None:
         self._idle_timer = None
@@ -85,10 +91,14 @@ def listening(host: str, port: int) -> ConnectionLimiter:
             0
         ]
         made = ConnectionLimiter(family, kind)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # the system buffers unread data no longer than this program would
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limits.PATIENCE * 1000)
-        made.bind(address)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # the system buffers unread data no longer than this program would
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limits.PATIENCE * 1000)
+            made.bind(address)
+        except OSError:
+            made.close()
+            raise
     except OSError as error:
         msg = f"--listen: must be a free address of this machine, got {host}:{port} ({error.strerror or error})"
         raise UsageError(msg) from None
