@@ -70,8 +70,8 @@ class Settings(BaseSettings):
     snmp_probe_community_file: Path | None = None
     """File of the community for probing sources, one line, mode 0600."""
     session_timeout: float = Field(default=SESSION_TIMEOUT, ge=SHORTEST_SESSION, le=300.0)
-    """Seconds of silence after which a worker's partitions are assigned to another; waits for a broker are half as
-    long."""
+    """Seconds of silence after which a worker's partitions are assigned to another; a broker that hangs is found out
+    in half of that."""
     open_timeout: float = Field(default=OPEN_TIMEOUT, ge=60.0, le=86_400.0)
     """Seconds after which a worker ends if a partition that the group assigned to it has not opened."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

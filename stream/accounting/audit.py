@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, TypedDict
 
 import orjson
 
-from stream.accounting.ledger import GENESIS, Entry, chain_hash
+from stream.accounting.ledger import GENESIS, Entry, chain_hash, nano
 from stream.domains import Domain
 from stream.errors import AuditError
-from stream.policy.fields import NANO, parse_amount
+from stream.policy.fields import parse_amount
 
 
 class ChainLink(NamedTuple):
@@ -189,7 +189,7 @@ def _refuse_difference(where: str, entry: Entry, record: Mapping[str, Any]) -> N
         spend = parse_amount(record["spend"])
     except ValueError as problem:
         raise AuditError(f"{where}: spend of its record {record['release_id']} {problem}") from None
-    if report != (record["epsilon"], int(spend * NANO), record["reason"] or "released"):
+    if report != (record["epsilon"], nano(spend), record["reason"] or "released"):
         msg = f"{where} must charge what its record {record['release_id']} says: epsilon, spend and outcome"
         raise AuditError(msg)
 

@@ -1,7 +1,7 @@
 """The ledger: all charges of a site, in order, in a hash chain, in integers.
 
 A charge is written before its record is published, in units of 1e-9 of an epsilon, under the record's id and
-attempt; the same id is never charged twice. Budgets refer to the UTC day of the window's start. A window that a budget
+attempt. Budgets refer to the UTC day of the window's start. A window that a budget
 cannot pay is denied, and the denial is also an entry. A denial depends on earlier entries and the policy alone, never
 on counts.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -152,7 +153,7 @@ class Ledger:
     """Windows that ended longer ago leave the sliding sums."""
 
     def enter(self, state: LedgerState, event: ChargeEvent, commitment: str) -> tuple[LedgerState, bytes]:
-        """Append a charge, or a denial; return the next state and the entry's bytes."""
+        """Append a charge, or a denial; return the next state, which has the same budgets, and the entry's bytes."""
         if event.denial:
             event = event._replace(nano=0)
         body = {
@@ -171,8 +172,8 @@ class Ledger:
 
 
 def nano(epsilon: Fraction) -> int:
-    """Return an epsilon in the ledger's unit."""
-    return int(epsilon * NANO)
+    """Return an epsilon in the ledger's unit, rounded up: no charge is smaller than its epsilon."""
+    return math.ceil(epsilon * NANO)
 
 
 def owner_of_account(account: str) -> tuple[str, str]:

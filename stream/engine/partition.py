@@ -122,7 +122,7 @@ class PartitionEngine:
         """
         state = self._continuation.read(snapshot, self._keys)
         self.sites.load(state.policy, state.sites, same_policy=not state.is_migrated)
-        self._restored, self._audit_offset = state, state.audit_offset
+        self._restored, self._audit_offset = state._replace(sites={}), state.audit_offset
         self._verifier = ReplayVerifier(self._keys.audit, state.last, NO_STATE if snapshot is None else REPEATED)
         self.sites.resume_or_report_suspended()
         return state.next_offset
@@ -134,7 +134,7 @@ class PartitionEngine:
 
     @property
     def unsaved(self) -> bool:
-        """Whether no state of this mechanism version is saved yet; a state must then be saved before any publication.
+        """Whether there was no saved state of this mechanism version; one must then be saved before any publication.
 
         The entries beyond a saved state are therefore always those of the version that made the state.
         """

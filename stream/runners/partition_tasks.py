@@ -80,9 +80,9 @@ Steps of a commit
 =================
 
 1. Wait until the spacing since the last commit is over. Stop if the task has ended. Clear ``_checkpoint_requested``.
-2. Without any await in between, take the snapshot, ``position`` and all pending outputs, and clear ``_unsaved``. The
-   snapshot's audit offset moves to the end of the audit topic before this commit only if every published entry has been
-   replayed: entries that are still outstanding must be read by the next owner.
+2. Without any await in between, take the snapshot, ``position`` and all pending outputs, and clear ``_unsaved``. If
+   every published entry has been replayed, the snapshot's audit offset is the end that the audit topic had before this
+   commit; otherwise it stays as it was, because the next owner must read the outstanding entries.
 3. Sort the outputs: audit records come first.
 4. The first time, if the restored state has to be saved before anything that follows from it (``Engine.unsaved``, or
    an accepted loss) and there are outputs, commit that state alone. If a crash then interrupts step 5 and leaves audit
@@ -93,9 +93,10 @@ Steps of a commit
 7. Set ``committed_offset`` to ``position``. Only then may the consumer acknowledge the input.
 8. In RUNNING, begin the spacing. Repeat from step 1 while ``_checkpoint_requested`` is set.
 
-A crash before step 5 leaves no output. A crash during step 5 leaves records of an aborted transaction, which readers of
-uncommitted records have seen: the next owner must produce the same bytes again. A crash after step 5 loses nothing,
-because processing resumes at the offset in the snapshot, not at the acknowledged one.
+A crash before step 5 leaves no output. A crash during step 5 leaves records of an open transaction. The next owner
+aborts it, or the broker after its time limit; but readers of uncommitted records have seen them, so the next owner must
+produce the same bytes again. A crash after step 5 loses nothing, because processing resumes at the offset in the
+snapshot, not at the acknowledged one. ``tests/simulation`` kills workers at each of these steps.
 
 
 Steps of the next owner

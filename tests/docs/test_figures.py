@@ -37,6 +37,7 @@ from connectors.sources.recordings.observations import LEAP, MANY
 from connectors.sources.recordings.row_sort import RUN_ROWS
 from connectors.sources.snmp.usm.engines import WINDOW
 from connectors.storage.kafka.client import MAX_RECORD
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE
 from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK
 from stream.accounting.day_charges import REPLACED
@@ -221,6 +222,7 @@ MADE = [
     ("docs/reference/commands.md", f"seconds, {SHORTEST_SESSION:.0f} to {LONGEST_SESSION:.0f}, of silence"),
     ("docs/reference/commands.md", f"seconds, {SHORTEST_OPENING:.0f} to {LONGEST_OPENING:.0f}; a worker ends with 1"),
     ("docs/deployment.md", f"{WORDS[int(OPEN_TIMEOUT) // 60]} minutes by default, it ends with 1"),
+    ("docs/deployment.md", f"can reach no broker for {BROKER_PATIENCE:.0f} s while it starts or reads ends with 1"),
     ("docs/reference/policy.md", f"at most {LONGEST_REFRESH // DAY}, the daily budget"),
     ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),
     ("docs/reference/policy.md", f"absent at {WORDS[EMPTY_TICKS]} ticks in a row"),

@@ -30,6 +30,7 @@ from connectors.storage.kafka.timeouts import (
     FETCH_WAIT_MS,
     PATIENCE_MS,
     PRODUCER_REQUEST_MS,
+    READ_TIMEOUT,
 )
 from stream.errors import TacetError, UsageError
 
@@ -162,8 +163,6 @@ T = TypeVar("T")
 
 FIRST_WAIT, LONGEST_WAIT = 0.3, 1.0
 """Seconds between two attempts."""
-READ_SECONDS = 20.0
-"""Seconds after which ``read_with_retry`` gives up one attempt."""
 
 
 class NoAnswerError(TacetError, TimeoutError):
@@ -195,7 +194,7 @@ async def read_with_retry(
     async def once() -> T:
         async with reader_of(bootstrap, committed=committed, most_bytes=most_bytes) as reader:
             try:
-                async with asyncio.timeout(READ_SECONDS):
+                async with asyncio.timeout(READ_TIMEOUT):
                     return await read(reader)
             except TopicAuthorizationFailedError as error:  # a visible topic need not be readable
                 raise not_authorized(str(error.args[0])) from None

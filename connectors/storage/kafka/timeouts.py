@@ -2,7 +2,8 @@
 
 Two waits are settings (``stream.settings``): ``session_timeout``, after which a silent worker loses its partitions, and
 ``open_timeout``, after which a worker ends if its partitions are not open. Pauses between attempts stand beside
-their loops. The rest follows from these rules:
+their loops. A broker *hangs* if its connections stay open and it answers nothing; it is *away* if it refuses or cannot
+be reached. The limits here follow from these rules:
 
 1. A hanging broker is found out within half a session, so that the worker still has time to continue with another
    broker before it loses its partitions (``SESSION_PARTS``).
@@ -12,6 +13,9 @@ their loops. The rest follows from these rules:
    ``LEAVE_TIMEOUT`` and ``CLOSE_TIMEOUT`` together are less.
 5. A request of a producer outlives its transaction, so that the transaction's end decides what becomes of its records:
    ``PRODUCER_REQUEST_MS`` > ``TRANSACTION_TIMEOUT``.
+6. Opening a partition waits for a broker four times in a row, to become its writer, for the snapshot, for audit
+   entries, and for the bounds of its topic: four times ``BROKER_PATIENCE`` is less than the default of
+   ``open_timeout``, and its least value is not less than ``BROKER_PATIENCE``.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ FETCH_WAIT_MS = 100
 BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read or a start fails."""
 PATIENCE_MS = int(BROKER_PATIENCE * 1000)
-"""The same in milliseconds, the request timeout of clients that only read."""
+"""The same in milliseconds, the request timeout of clients that only read, and of administrators."""
+READ_TIMEOUT = BROKER_PATIENCE / 3
+"""Seconds after which one attempt of a read, or of becoming a partition's writer, is given up."""
 COMMIT_TIMEOUT = 30.0
 """Seconds after which a transaction is given up that the broker has not ended; the partition is then reopened."""
 TRANSACTION_TIMEOUT = 60.0

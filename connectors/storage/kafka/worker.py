@@ -180,6 +180,7 @@ async def run_until_stopped(config: WorkerConfig, engine_factory: Callable[[int]
             await offload(config.watch.failed, failure)
     code = 0 if saved and failure is None else _code(failure)
     if not left:  # something waits for a broker that is away; everything that could be written has been
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     return code

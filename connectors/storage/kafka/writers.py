@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.storage.kafka.client import MAX_RECORD, close, connect, partitions_of, producer_of, with_retry
-from connectors.storage.kafka.timeouts import BROKER_PATIENCE
+from connectors.storage.kafka.timeouts import READ_TIMEOUT
 from connectors.storage.kafka.topic_readers import count_missing, first_used, last_snapshot, read_one, read_range
 from connectors.storage.kafka.transactions import transaction, transactional
 from stream.engine.cluster_state import Records
@@ -114,7 +114,7 @@ class KafkaWriterFactory:
         name = f"{self._fence}-{partition}"
 
         async def become_writer() -> Any:
-            async with asyncio.timeout(BROKER_PATIENCE / 3):
+            async with asyncio.timeout(READ_TIMEOUT):
                 return await transactional(self._bootstrap, name)
 
         producer = await with_retry(become_writer, ConnectionError, TimeoutError)

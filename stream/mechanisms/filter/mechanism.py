@@ -36,7 +36,10 @@ class DayRevisable(CountMechanism, Protocol):
 
 @runtime_checkable
 class Revisable(DayRevisable, Protocol):
-    """A mechanism of filters, which can improve a window's values when later windows are known."""
+    """A mechanism of filters, which can improve a window's values when later windows are known.
+
+    ``step`` and ``prepare`` leave the former state unchanged, unlike those of other operators: revisions read it.
+    """
 
     @property
     def nightly(self) -> tuple[NightlyFilter, ...]:

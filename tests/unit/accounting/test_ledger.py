@@ -20,6 +20,7 @@ from stream.accounting.ledger import (
     Ledger,
     LedgerState,
     chain_hash,
+    nano,
     refuse_other,
 )
 from stream.errors import AuditError, FinalityError
@@ -111,6 +112,10 @@ def test_every_record_has_one_entry_that_comes_before_it_and_no_entry_is_without
 def out_id(out: Published) -> str:
     [body] = bodies([out], AUDIT)
     return f"{body['release_id']}"
+
+
+def test_what_is_no_whole_number_of_units_is_charged_as_the_next_one() -> None:
+    assert [nano(Fraction(each)) for each in ("1", "1/3", "1e-9", "1e-10", "0")] == [10**9, 333333334, 1, 1, 0]
 
 
 def test_an_entry_charges_what_its_record_says_in_whole_nano_epsilons() -> None:

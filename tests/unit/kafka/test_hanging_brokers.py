@@ -21,6 +21,7 @@ from connectors.cli import options
 from connectors.storage.kafka import client, topics
 from connectors.storage.kafka.aiokafka_client import BROKER_HEALTH, AnsweringClient, AnsweringConnection
 from connectors.storage.kafka.timeouts import (
+    BROKER_PATIENCE,
     CHECKPOINT_TIMEOUT,
     CLOSE_TIMEOUT,
     COMMIT_TIMEOUT,
@@ -297,6 +298,12 @@ def test_every_wait_is_a_part_of_the_one_session_timeout(monkeypatch: pytest.Mon
 
 def test_a_commit_is_given_up_before_the_broker_ends_its_transaction() -> None:
     assert COMMIT_TIMEOUT < TRANSACTION_TIMEOUT < PRODUCER_REQUEST_MS / 1000
+
+
+def test_a_broker_that_is_away_does_not_use_up_the_time_for_opening() -> None:
+    assert Settings().open_timeout > 4 * BROKER_PATIENCE
+    with pytest.raises(ValueError, match="open_timeout"):
+        Settings(open_timeout=BROKER_PATIENCE - 1)
 
 
 def test_a_worker_ends_before_a_supervisor_kills_it() -> None:
