@@ -241,5 +241,6 @@ def report_suspended_site(site: str) -> None:
     """Log the alarm for a site that was suspended at ``max_devices``."""
     structlog.get_logger("tacet.run").error(
         "site closed", site=site,
-        reason="more devices than max_devices: 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') reopens it",
+        reason="more devices than max_devices: 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') resumes it; "
+        "restart an ingest that reports site_shut",
     )  # fmt: skip

@@ -71,7 +71,8 @@ class Mechanism:
     parts_per_window: int = 1
     """Number of parts into which the w-th part of an epsilon is divided, if an epsilon pays for w windows."""
     own_noise: bool = False
-    """Whether the mechanism draws its own noise, instead of using the shared noise chain."""
+    """Whether the mechanism draws its own noise, instead of using the shared noise chain. The account then adds its
+    prices up, also at a delta."""
     clamped: bool
     """Whether values are never negative."""
     grouped: bool = False
@@ -85,7 +86,7 @@ class Mechanism:
     """Whether values can be revised when later windows are known, because they depend on noisy values only."""
     by_day: bool = False
     """Whether one price can pay for a device's whole day: the values of a window depend on that window's noisy
-    counts and on earlier published values, and on no other true count."""
+    counts and on earlier published values, and on no other true count. Several audiences share one noise chain."""
     by_changes: bool = False
     """Whether a day's price can pay for changes: all values are computed from noisy changes alone."""
     prunes: bool = False
@@ -106,6 +107,10 @@ class Mechanism:
         if self.own_noise and self.audiences != 1 and self.composition.shared:
             raise UsageError(
                 "composition: must share nothing where several audiences have noise that is not the chain's"
+            )
+        if self.by_day and self.composition.own and self.audiences != 1:
+            raise UsageError(
+                "by_day: must have one audience or share all of epsilon: a day's price is of one noise chain"
             )
 
     @property

@@ -38,7 +38,7 @@ from stream.records import (
     ReleaseId,
     ZoneDayAttribute,
 )
-from stream.release.attribute_stage import AttributeReleases, attribute_plans, read_digest
+from stream.release.attribute_stage import AttributeReleases, attribute_plans, attribute_price, read_digest
 from stream.release.count_plan import CountPlan, count_plans
 from stream.release.counts import CountReleases
 from stream.release.forecasts import forecast_streams
@@ -267,7 +267,8 @@ class BackfillStage:
             rules: dict[str, Attribute] = dict(attributes.release.attributes.items())
             for record, audience in attributes.records(item):
                 if record.zone not in queried:
-                    yield attributes.release.name, audience, rules[record.attribute].epsilon[audience]
+                    price = attribute_price(rules[record.attribute].epsilon[audience], None)
+                    yield attributes.release.name, audience, price
 
     def _price(self, plan: CountPlan, window: OccupancyWindow, audience: str) -> Fraction:
         """Return the price of a window: the first window of a day costs the whole day."""

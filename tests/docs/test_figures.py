@@ -199,6 +199,7 @@ MADE = [
         (f"docs/{name}", f"at least {TOGETHER} access points and {APART // MINUTE} minutes")
         for name in ("operations.md", "privacy.md", "reference/metrics.md")
     ),
+    ("docs/operations.md", f"if the store's sites have at least {TOGETHER} access points"),
     ("docs/operations.md", f"until the next scrape, for at most {LAST_WORD:.0f} s"),
     ("docs/operations.md", f"Of equal lines at most {LOG_AT_ONCE} are written in {LOG_PERIOD:.0f} s"),
     ("docs/deployment.md", f"snapshot record of {MAX_RECORD >> 20} MiB"),

@@ -157,7 +157,8 @@ def store(folder: Path, policy: Policy, now: Micros) -> Iterator[Finding]:
 def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:
     if site["closed"]:
         yield wrong(
-            SITE, f"{name}: closed because it had more devices than max_devices: 'tacet recover' shows how to reopen it"
+            SITE,
+            f"{name}: suspended because it had more devices than max_devices: 'tacet recover' shows how to resume it",
         )
     reached = None if site["watermark"] is None else parse_time(site["watermark"])
     if reached is None:

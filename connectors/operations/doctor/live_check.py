@@ -16,7 +16,7 @@ from typing import Any
 
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.runtime.clock import CLOCK_STEP, AnchoredClock, ClockStepError, wall_clock
-from connectors.sources.ingest.ingest import COLLAPSED, NO_STAY, UNKNOWN_ACCESS_POINT, Ingest
+from connectors.sources.ingest.ingest import COLLAPSED, HARMLESS, UNKNOWN_ACCESS_POINT, Ingest
 from connectors.sources.ingest.queue import QUEUE_FULL, Counters, IngestQueue
 from connectors.sources.ingest.receiver import KERNEL, Receiver
 from connectors.sources.ingest.sighting import Message
@@ -189,7 +189,7 @@ def findings(policy: Policy, received: LiveCheck) -> Iterator[Finding]:
         )
 
 
-_HARMLESS = frozenset({COLLAPSED, NO_STAY}).union(
+_HARMLESS = HARMLESS.union(
     *(kind.harmless for kind in (TrapListener, AccountingListener, SnmptrapdLogListener, TelegrafListener))
 )
 """Reasons that indicate no fault, whatever a receiver reads."""
@@ -197,9 +197,8 @@ _HARMLESS = frozenset({COLLAPSED, NO_STAY}).union(
 
 def drops(dropped: Mapping[str, int]) -> Iterator[Finding]:
     """Yield the drops for each reason that indicates a fault."""
-    harmless = _HARMLESS
     for reason, number in sorted(dropped.items()):
-        if number and reason not in harmless:
+        if number and reason not in _HARMLESS:
             text = f"{number:,} {reason.replace('_', ' ')}{f': {ADVICE[reason]}' if reason in ADVICE else ''}"
             yield note(DROPPED, text) if reason == UNKNOWN_ACCESS_POINT else wrong(DROPPED, text)
 

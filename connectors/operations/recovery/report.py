@@ -197,7 +197,7 @@ def _without_state(state: StoredState, advice: Advice) -> Iterator[Obstacle]:
 def suspended_site(site: str, advice: Advice) -> Obstacle:
     """Return the obstacle for a suspended site, which affects no other site."""
     return Obstacle(
-        f"site {site}: is closed; it would have held more devices than max_devices",
+        f"site {site}: is suspended; it would have held more devices than max_devices",
         (Remedy(f"find out who sends so many addresses, or raise max_devices; then {advice.reopen(site)}", REOPENED),),
     )
 

@@ -200,6 +200,8 @@ UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
 WRONG_TIME, NO_STAY = "wrong_time", "no_stay"
 RANDOMISED = "randomised_address"
+HARMLESS = frozenset({COLLAPSED, NO_STAY, RANDOMISED})
+"""Those that indicate no fault."""
 OPTED_OUT = "opted_out"
 """Not a reason for a drop: such a message is counted nowhere."""
 INGEST_REASONS = (

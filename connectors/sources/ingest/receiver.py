@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from connectors.runtime.clock import AnchoredClock, ClockStepError
-from connectors.sources.ingest.ingest import COLLAPSED, GRID, INGEST_REASONS, NO_STAY, RANDOMISED, SITE_SHUT, Ingest
+from connectors.sources.ingest.ingest import GRID, HARMLESS, INGEST_REASONS, SITE_SHUT, Ingest
 from connectors.sources.ingest.listeners import Listener
 from connectors.sources.ingest.queue import (
     CHUNK,
@@ -130,7 +130,7 @@ class Receiver:
     @property
     def harmless(self) -> frozenset[str]:
         """Reasons for drops that indicate no fault."""
-        return frozenset({COLLAPSED, NO_STAY, RANDOMISED}).union(*(listener.harmless for listener in self.listeners))
+        return HARMLESS.union(*(listener.harmless for listener in self.listeners))
 
     @property
     def clock(self) -> AnchoredClock:
@@ -257,8 +257,8 @@ class Receiver:
             structlog.get_logger("tacet.snmp").error(
                 "site_shut",
                 site=site,
-                reason="more devices than max_devices: its observations are no longer sent; restart this process to "
-                "resume",
+                reason="more devices than max_devices: its observations are no longer sent. Restart this process, and "
+                "resume the site with 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') if it is suspended",
             )
 
     def _acknowledge_durable(self) -> None:

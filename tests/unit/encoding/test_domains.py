@@ -56,7 +56,7 @@ def test_no_value_stands_twice_in_a_group(group: type[Domain]) -> None:
 
 def test_the_bytes_are_what_they_were() -> None:
     """A changed string is another stored form: released values, keys or states are others. It needs an entry under
-    'Stored forms' of the changelog."""
+    'Changes to public names and outputs' of the changelog."""
     values = sorted(f"{group.__name__} {each.value!r}" for group in GROUPS for each in group)
     assert hashlib.sha256("\n".join(values).encode()).hexdigest() == (
         "f26e597c93bc3bb603f41356fd1e0e772012d9323f155be97281a1ed6dc29581"

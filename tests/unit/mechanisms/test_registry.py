@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -139,6 +139,14 @@ def test_noise_that_is_not_the_chains_is_shared_by_no_audiences() -> None:
         Mechanism(composition=ONE_CHAIN, spending=Spending.WINDOW, own_noise=True, clamped=True)
     alone = Composition(Fraction(0), Fraction(1))
     Mechanism(composition=alone, spending=Spending.WINDOW, own_noise=True, clamped=True)
+
+
+def test_a_price_of_a_day_is_of_noise_that_all_audiences_share() -> None:
+    """``policy show`` takes the finest price for that of all audiences together, who would pay the sum."""
+    fields: dict[str, Any] = {"composition": Composition(Fraction(0), Fraction(1)), "own_noise": True, "clamped": True}
+    with pytest.raises(UsageError, match="by_day: must have one audience"):
+        Mechanism(spending=Spending.WINDOW, by_day=True, **fields)
+    Mechanism(spending=Spending.WINDOW, by_day=True, audiences=1, **fields)
 
 
 def test_an_epsilon_for_w_windows_pays_for_one_audience_only() -> None:

@@ -227,7 +227,10 @@ def with_drops(folder: Path, dropped: dict[str, int] | None) -> None:
 @pytest.mark.usefixtures("machine_is_fine")
 def test_what_the_run_of_a_store_drops_is_wrong(installed: Path, tmp_path: Path) -> None:
     shutil.copytree(installed, tmp_path / "copy")
-    with_drops(tmp_path / "copy", {"bad_community": 7, "collapsed": 90, "no_stay": 3, "duplicate_request": 2})
+    with_drops(
+        tmp_path / "copy",
+        {"bad_community": 7, "collapsed": 90, "no_stay": 3, "duplicate_request": 2, "randomised_address": 5},
+    )
     done = examined(tmp_path / "copy", "--store", f"{tmp_path}/copy/store")
     reported = " ".join(done.output.split())
     assert done.exit_code == 1, reported

@@ -85,7 +85,7 @@ def test_a_closed_site_is_named_and_continues_when_it_is_reopened(scenario: Any)
     assert state["partitions"][0]["sites"][SITE]["closed"]
     what, ways = only(scenario, small)
     assert (what, ways[0].split("'")[1].split()[-2:]) == (
-        f"site {SITE}: is closed; it would have held more devices than max_devices", ["--reopen", SITE]
+        f"site {SITE}: is suspended; it would have held more devices than max_devices", ["--reopen", SITE]
     )  # fmt: skip
 
     given = ("--store", scenario / "store", "--key-file", scenario / "key", "--policy", scenario / "policy.toml")
