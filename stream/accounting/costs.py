@@ -95,7 +95,7 @@ class Cost(NamedTuple):
     @classmethod
     def of_epsilons(cls, epsilon: Fraction, number: int = 1) -> Cost:
         """Return the cost of ``number`` releases of this epsilon without known loss distribution."""
-        return cls(number * epsilon, pure(epsilon, number))
+        return cls(epsilon * number, pure(epsilon, number))
 
     def plus(self, other: Cost) -> Cost:
         """Return the sum of both."""
@@ -109,7 +109,7 @@ class Cost(NamedTuple):
         """Return the cost multiplied by a number."""
         if number == 1 or not (self.pure or self.tally):
             return self
-        return Cost(number * self.pure, times(number, self.tally))
+        return Cost(self.pure * number, times(number, self.tally))
 
     def twice(self) -> Cost:
         """Return the cost of a unit that is removed in one place and added in another."""
@@ -135,7 +135,7 @@ class UnitCost(NamedTuple):
     @property
     def pure(self) -> Epsilon:
         """The sum of epsilons."""
-        return self.cost.pure if self.group == 1 else self.group * self.cost.pure
+        return self.cost.pure if self.group == 1 else self.cost.pure * self.group
 
     def composed(self, delta: Fraction) -> float:
         """Return the epsilon at a delta; UsageError where the distribution is too large."""

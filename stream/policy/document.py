@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 import orjson
@@ -205,7 +206,7 @@ class PolicyDocument(Frozen):
                     for zone in self.zones_of(release, site):
                         yield from (f"{site}/{zone.id}/{name}" for name in release.attributes)
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Digest of the policy's meaning, 16 hexadecimal digits; a key at its default is the same as no key."""
         meaning = self.model_dump(mode="json", exclude_defaults=True)
