@@ -15,6 +15,7 @@ import pkgutil
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from io import BytesIO
 from typing import Any
 from zlib import crc32
@@ -26,9 +27,11 @@ from aiokafka.protocol.types import (
     Boolean,
     Bytes,
     CompactArray,
+    Int32,
     Schema,
     String,
     TaggedFields,
+    UnsignedVarInt32,
 )
 
 from tests.simulation import kafka_logs as logs
@@ -66,20 +69,47 @@ def _request_classes() -> dict[tuple[int, int], type[RequestStruct]]:
 CLASSES = _request_classes()
 
 
-def _filled(kind: Any, value: Any) -> Any:
-    """Return a value in the form that a schema encodes; what is absent is zero, empty or null."""
+@cache
+def _encoder(kind: Any) -> tuple[Callable[[Any], bytes], Any]:
+    """Return what encodes a value of this kind, and what stands for one that is absent: zero, empty or null."""
     if isinstance(kind, Schema):
-        given = value or {}
-        return tuple(_filled(each, given.get(name)) for name, each in zip(kind.names, kind.fields, strict=True))
+        fields = [(name, *_encoder(each)) for name, each in zip(kind.names, kind.fields, strict=True)]
+        return lambda given: b"".join([
+            encode(absent if (value := given.get(name)) is None else value) for name, encode, absent in fields
+        ]), {}  # fmt: skip
     if isinstance(kind, Array | CompactArray):
-        return [_filled(kind.array_of, each) for each in value or []]
-    if value is not None:
-        return value
+        each, _ = _encoder(kind.array_of)
+        compact = isinstance(kind, CompactArray)
+        length = (lambda count: UnsignedVarInt32.encode(count + 1)) if compact else Int32.encode
+        return lambda values: length(len(values)) + b"".join(map(each, values)), ()
     if kind is TaggedFields:
-        return {}
+        return kind.encode, {}
     if kind is Bytes:
-        return b""
-    return None if isinstance(kind, String) else kind is not Boolean and 0
+        return kind.encode, b""
+    if isinstance(kind, String):
+        return kind.encode, None
+    return getattr(kind, "_pack", kind.encode), kind is not Boolean and 0
+
+
+def _encoded(schema: Any, values: Mapping[str, Any]) -> bytes:
+    """Return the bytes of an answer."""
+    encode, _ = _encoder(schema)
+    return encode(values)
+
+
+@lru_cache(maxsize=1024)
+def _read(kind: bytes, content: bytes) -> tuple[type[RequestStruct], str, dict[str, Any]]:
+    """Return structure, client and fields of a request; clients send most of theirs again and again.
+
+    Args:
+        kind: its number and its version.
+        content: what follows the number by which a client knows its answer.
+    """
+    found, data = CLASSES[struct.unpack(">hh", kind)], BytesIO(content)
+    client = String("utf-8").decode(data) or ""
+    if found.FLEXIBLE_VERSION:
+        TaggedFields.decode(data)
+    return found, client, found.decode(data).to_object()
 
 
 @dataclass
@@ -94,7 +124,8 @@ class _Request:
 
     def reply(self, values: Mapping[str, Any]) -> None:
         """Answer."""
-        self.connection.answer(self, values)
+        if self.connection.incoming.open:
+            self.connection.answer(self, _encoded(self.kind.RESPONSE_TYPE.SCHEMA, values))
 
 
 @dataclass
@@ -122,14 +153,12 @@ class _Connection:
             self.busy = True
             self.broker.handle(self, self.waiting.pop(0))
 
-    def answer(self, request: _Request, values: Mapping[str, Any]) -> None:
+    def answer(self, request: _Request, body: bytes) -> None:
         if not self.incoming.open:
             return
         if self.broker.hanging:
-            self.broker.held.append(lambda: self.answer(request, values))
+            self.broker.held.append(lambda: self.answer(request, body))
             return
-        kind = request.kind.RESPONSE_TYPE
-        body = kind.SCHEMA.encode(_filled(kind.SCHEMA, values))
         head = struct.pack(">i", request.correlation) + (b"\0" if request.kind.FLEXIBLE_VERSION else b"")
         self.busy = False
         if not self.broker.cluster.loses_answer(self, request):
@@ -219,14 +248,9 @@ class Broker:
 
     def handle(self, connection: _Connection, frame: bytes) -> None:
         """Read a request, and answer it after a while."""
-        data = BytesIO(frame)
-        number, version, correlation = struct.unpack(">hhi", data.read(8))
-        client = String("utf-8").decode(data) or ""
-        kind = CLASSES[number, version]
-        if kind.FLEXIBLE_VERSION:
-            TaggedFields.decode(data)
-        request = _Request(kind, kind.decode(data).to_object(), client, correlation, connection)
-        self.cluster.answer(self, request)
+        kind, client, fields = _read(frame[:4], frame[8:])
+        (correlation,) = struct.unpack_from(">i", frame, 4)
+        self.cluster.answer(self, _Request(kind, fields, client, correlation, connection))
 
 
 class Cluster:
@@ -459,17 +483,23 @@ def _name(kind: type[RequestStruct]) -> str:
 # --- handlers -----------------------------------------------------------------------------------------
 
 
-def _api_versions(broker: Broker, request: _Request) -> None:
+@cache
+def _versions(schema: Any) -> bytes:
+    """Return the answer that says which requests a broker understands."""
     versions: dict[int, list[int]] = {}
     for number, version in CLASSES:
         if number in HANDLERS:
             versions.setdefault(number, []).append(version)
-    request.reply({
+    return _encoded(schema, {
         "api_versions": [
             {"api_key": number, "min_version": min(each), "max_version": max(each)}
             for number, each in sorted(versions.items())
         ]
     })  # fmt: skip
+
+
+def _api_versions(broker: Broker, request: _Request) -> None:
+    request.connection.answer(request, _versions(request.kind.RESPONSE_TYPE.SCHEMA))
 
 
 def _metadata(broker: Broker, request: _Request) -> None:

@@ -18,6 +18,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -394,12 +395,19 @@ class Partition:
         )
 
     def _records_of(self, batch: Batch) -> Iterator[Record]:
-        settled = self._settled(batch)
-        found = MemoryRecords(batch.data)
-        while (each := found.next_batch()) is not None:
-            for record in each:
-                if record.offset >= self.start:
-                    yield Record(record.offset, record.key, record.value, record.timestamp, settled, batch.appended_ms)
+        settled, start = self._settled(batch), self.start
+        for offset, key, value, timestamp in _content(batch.data):
+            if offset >= start:
+                yield Record(offset, key, value, timestamp, settled, batch.appended_ms)
+
+
+@lru_cache(maxsize=8192)
+def _content(data: bytes) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    """Return offset, key, value and time of each record of a batch."""
+    found, content = MemoryRecords(data), []
+    while (each := found.next_batch()) is not None:
+        content += [(record.offset, record.key, record.value, record.timestamp) for record in each]
+    return content
 
 
 def header_of(data: bytes) -> Header:
