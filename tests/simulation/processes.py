@@ -20,7 +20,6 @@ import errno
 import functools
 import gc
 import hashlib
-import heapq
 import io
 import logging
 import os
@@ -34,6 +33,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from contextvars import Context
+from heapq import heappop, heappush
 from types import FunctionType
 from typing import Any, Protocol
 from zlib import crc32
@@ -55,6 +55,8 @@ COSTS = 1009
 """Number of drawn costs of callbacks; a prime, so that they meet callbacks in ever new ways."""
 ORDINARY_COST = 40e-6
 """Seconds that a callback takes on average."""
+LOOK_EVERY = 0.05
+"""Seconds between two looks at what a run waits for."""
 
 
 class SimulationError(Exception):
@@ -97,7 +99,9 @@ class World:
         self.connect: Callable[[Process, Loop, Callable[[], asyncio.Protocol], str, int], asyncio.Future[Any]] | None
         self.connect = None
         """How a process opens a connection; set by the network."""
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self.due: list[tuple[float, int, Callable[[], None]]] = []
+        """A heap of what is due: when, a number that keeps the order, and what."""
+        self._end = self._looked = self.now
         self._number = 0
         self._objects = 0
         self._bytes = random.Random(seed + 1)
@@ -109,8 +113,9 @@ class World:
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         """Do something at a time; what is due at one time is done in the order of these calls."""
-        self._number += 1
-        heapq.heappush(self._due, (max(when, self.now), self._number, action))
+        self._number = number = self._number + 1
+        now = self.now
+        heappush(self.due, (when if when > now else now, number, action))
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """Do something after so many seconds."""
@@ -121,26 +126,31 @@ class World:
         self._objects += 1
         return self._objects
 
-    def next_due(self) -> float:
-        """Return when the next thing is due."""
-        return self._due[0][0] if self._due else float("inf")
-
     def log(self, who: str, what: str) -> None:
         """Add a line to the time line."""
         self.trace.add(self.now - 1000.0, who, what)
 
     def run(self, until: Callable[[], bool], limit: float) -> bool:
         """Run until a condition holds, at most for so many seconds; return whether it holds."""
-        end, looked = self.now + limit, self.now
-        while self._due and self._due[0][0] <= end:
-            self.now, _, action = heapq.heappop(self._due)
+        end, due = self.now + limit, self.due
+        self._end, self._looked = end, self.now
+        while due and due[0][0] <= end:
+            self.now, _, action = heappop(due)
             action()
-            if self.now - looked >= 0.05:
-                looked = self.now
+            if self.now - self._looked >= LOOK_EVERY:
+                self._looked = self.now
                 if until():
                     return True
-        self.now = max(self.now, end) if self._due else self.now
+        self.now = max(self.now, end) if self.due else self.now
         return until()
+
+    def is_next(self, action: Callable[[], None]) -> bool:
+        """Take an action from what is due if ``run`` would do it next, and return whether it was; who asks does it."""
+        when, _, first = self.due[0]
+        if first is not action or when > self._end or self.now - self._looked >= LOOK_EVERY:
+            return False
+        self.now, _, _ = heappop(self.due)
+        return True
 
     def random_bytes(self, count: int) -> bytes:
         """Return bytes in place of the operating system's."""
@@ -159,7 +169,7 @@ class World:
             for task in process.tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
             process.tasks.clear()
-        self._due.clear()
+        self.due.clear()
 
 
 class Connection(Protocol):
@@ -199,14 +209,20 @@ class Process:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.connections: dict[Connection, None] = {}
         self.signals: dict[int, Callable[[], object]] = {}
-        self._globals = {module: make() for module, make in (own_globals or {}).items()}
+        self._globals = [
+            (sys.modules[module].__dict__, name, value)
+            for module, make in (own_globals or {}).items()
+            for name, value in make().items()
+        ]
         draw = random.Random(f"{world.seed}/{name}")
         self._costs = [draw.expovariate(1 / ORDINARY_COST) for _ in range(COSTS)]
         self._turn = 0
         self._free_at = world.now
         self._blocked = 0.0
         """Seconds for which the callback that runs has waited for the disk."""
-        self._scheduled = False
+        self.scheduled = False
+        """Whether it is due to run."""
+        self._run_again = self._run
         world.processes.append(self)
 
     def start(self, main: Callable[[], Coroutine[Any, Any, int]]) -> None:
@@ -250,7 +266,7 @@ class Process:
 
     def forget(self) -> None:
         """Let go of everything that keeps tasks alive; for the end of the world."""
-        self._globals = {}
+        self._globals = []
 
     def pause(self) -> None:
         """Hold every callback, as by SIGSTOP."""
@@ -263,7 +279,7 @@ class Process:
         if self.alive and self.paused:
             self.world.log(self.name, "goes on")
             self.paused = False
-            self._schedule()
+            self.schedule()
 
     def signal(self, number: int) -> None:
         """Call the handler of a signal; without one the process is killed."""
@@ -279,7 +295,7 @@ class Process:
         """Let a callback run when its turn comes."""
         if self.alive:
             self.queue.append((loop, handle))
-            self._schedule()
+            self.schedule()
 
     def sync(self, handle: int) -> None:
         """Sync a file, which takes as long as the disk does; OSError if the disk is full (``fsync(2)``)."""
@@ -288,53 +304,56 @@ class Process:
         if self.full_disk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _schedule(self) -> None:
-        if not self._scheduled and not self.paused and self.queue:
-            self._scheduled = True
-            self.world.at(self._free_at, self._run)
+    def schedule(self) -> None:
+        """Let it run as soon as it is free, if it has something to do."""
+        if not self.scheduled and not self.paused and self.queue:
+            self.scheduled = True
+            self.world.at(self._free_at, self._run_again)
 
     def _run(self) -> None:
         """Run callbacks until something else of the world is due."""
-        self._scheduled = False
+        self.scheduled = False
         world, queue, costs = self.world, self.queue, self._costs
         if not queue or not self.alive or self.paused:
             return
-        previous = self._enter()
+        due, running, previous = world.due, None, self._enter()
         try:
             while queue and not self.paused:
                 loop, handle = queue.popleft()
                 if handle._cancelled:
                     continue
-                asyncio._set_running_loop(loop)
-                try:
-                    handle._run()
-                except ProcessEndError:
-                    return
-                finally:
-                    asyncio._set_running_loop(None)
-                self._turn = (self._turn + 1) % COSTS
-                self._free_at = world.now + costs[self._turn] * self.slowness + self._blocked
+                if loop is not running:
+                    asyncio._set_running_loop(loop)
+                    running = loop
+                handle._run()
+                self._turn = turn = (self._turn + 1) % COSTS
+                self._free_at = free_at = world.now + costs[turn] * self.slowness + self._blocked
                 self._blocked = 0.0
-                if world.next_due() < self._free_at:
-                    break
-                world.now = self._free_at
+                if due and due[0][0] < free_at:
+                    if not world.is_next(self._run_again):
+                        break
+                    self.scheduled = False
+                    continue
+                world.now = free_at
+        except ProcessEndError:
+            return
         finally:
+            asyncio._set_running_loop(None)
             self._leave(previous)
-        self._schedule()
+        self.schedule()
 
-    def _enter(self) -> dict[str, dict[str, Any]]:
+    def _enter(self) -> list[Any]:
         self.world.current = self
-        previous = {}
-        for module, values in self._globals.items():
-            names = sys.modules[module].__dict__
-            previous[module] = {name: names[name] for name in values}
-            names.update(values)
+        previous = []
+        for names, name, value in self._globals:
+            previous.append(names[name])
+            names[name] = value
         return previous
 
-    def _leave(self, previous: dict[str, dict[str, Any]]) -> None:
+    def _leave(self, previous: list[Any]) -> None:
         self.world.current = None
-        for module, values in previous.items():
-            sys.modules[module].__dict__.update(values)
+        for (names, name, _), value in zip(self._globals, previous, strict=True):
+            names[name] = value
 
 
 class _Future(asyncio.Future):  # type: ignore[type-arg]
@@ -377,18 +396,23 @@ class Loop(asyncio.BaseEventLoop):
     def is_running(self) -> bool:
         return True
 
+    get_debug = bool
+    """False, without a call of Python's: each future and each callback asks."""
+
     def set_debug(self, enabled: bool) -> None:
         """Keep no records for debugging."""
-        self._debug = False
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
-        if self.process.alive:
+        process = self.process
+        if process.alive:
             if self._closed:
                 raise RuntimeError("Event loop is closed")
-            self.process.ready(self, handle)
+            process.queue.append((self, handle))
+            if not process.scheduled:
+                process.schedule()
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -473,6 +497,7 @@ class _Thread:
 # --- order --------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def _crc(text: str) -> int:
     return crc32(text.encode())
 
