@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from tests.simulation.processes import Loop, Process, World
@@ -123,7 +124,7 @@ class Incoming:
     def send(self, data: bytes) -> None:
         """Send bytes to the process."""
         if self.open:
-            self._next = self._network.carry(self.link, self._next, lambda: self._deliver(data))
+            self._next = self._network.carry(self.link, self._next, partial(self._deliver, data))
 
     def _deliver(self, data: bytes) -> None:
         if self.peer is not None:
@@ -177,8 +178,7 @@ class Outgoing(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if not self._closing and self._process.alive:
-            content = bytes(data)
-            self._next = self._network.carry(self._link, self._next, lambda: self._peer.take(content))
+            self._next = self._network.carry(self._link, self._next, partial(self._peer.take, bytes(data)))
 
     def pause_reading(self) -> None:
         self._waiting = self._waiting or []
@@ -208,15 +208,19 @@ class Outgoing(asyncio.Transport):
 
     def _end(self, error: Exception | None) -> None:
         if not self._closing:
-            self._closing = True
-            self._process.connections.pop(self, None)
+            self._let_go()
             if self._protocol is not None:
                 self._protocol.connection_lost(error)
 
+    def _let_go(self) -> None:
+        """Take nothing more; the server, which may have its end for longer, does not keep this one."""
+        self._closing = True
+        self._process.connections.pop(self, None)
+        self._peer.peer = None
+
     def close(self) -> None:
         if not self._closing:
-            self._closing = True
-            self._process.connections.pop(self, None)
+            self._let_go()
             self._network.carry(self._link, self._next, self._peer.hang_up)
             if self._protocol is not None:
                 self._loop.call_soon(self._protocol.connection_lost, None)

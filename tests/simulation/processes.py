@@ -654,10 +654,11 @@ def guarded(world: World) -> Iterator[None]:
     for logger, _ in loggers:
         logger.addHandler(lines)
         logger.setLevel(logging.INFO)
-    collecting, hook = gc.isenabled(), sys.unraisablehook
+    collecting, hook, apart = gc.isenabled(), sys.unraisablehook, gc.get_freeze_count() > 0
     sys.unraisablehook = lambda _: None  # mode's generators complain when a service crashes
     gc.disable()
-    gc.freeze()
+    if not apart:
+        gc.freeze()
     try:
         yield
     finally:
@@ -675,10 +676,22 @@ def guarded(world: World) -> Iterator[None]:
         _give_back(sources, loaded)
         _dispose(world)
         asyncio.set_event_loop_policy(policy)
-        gc.unfreeze()
+        if not apart:
+            gc.unfreeze()
         sys.unraisablehook = hook
         if collecting:
             gc.enable()
+
+
+@contextmanager
+def collected() -> Iterator[None]:
+    """Collect at the end what was made meanwhile; a collection of everything would take longer than many a world."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
 
 
 def _give_back(sources: Mapping[Any, Any], loaded: set[str]) -> None:

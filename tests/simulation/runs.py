@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from tests.simulation.port_run import PortRun
+from tests.simulation.processes import collected
 from tests.simulation.run import Run
 from tests.simulation.schedules import (
     Kept,
@@ -26,7 +27,7 @@ class Runner(Protocol):
 
 def _runner(kind: type[Run], level: str) -> Runner:
     def run(seed: int, events: Schedule | None = None, within: float | None = None) -> Outcome:
-        with TemporaryDirectory() as folder:
+        with collected(), TemporaryDirectory() as folder:
             return kind(seed, draw(seed, level) if events is None else events, Path(folder), within).run()
 
     return run

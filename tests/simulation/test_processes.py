@@ -16,11 +16,12 @@ import weakref
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from mode.timers import Timer
 
+from tests.simulation.network import Incoming, Network
 from tests.simulation.processes import START, Process, SimulationError, World, guarded
 
 
@@ -118,6 +119,43 @@ def test_nothing_of_a_world_outlives_it(caplog: pytest.LogCaptureFixture) -> Non
     assert run(main).exit_code == 0
     assert [reference() for reference in seen] == [None]
     assert "ValueError" in caplog.text
+
+
+def test_a_server_that_has_not_heard_of_a_closed_connection_keeps_nothing_of_the_process() -> None:
+    class Server:
+        listening = True
+        connections: ClassVar[list[Incoming]] = []
+
+        def accepted(self, connection: Incoming) -> None:
+            self.connections.append(connection)
+
+        def received(self, connection: Incoming, data: bytes) -> None: ...
+
+        def closed(self, connection: Incoming) -> None: ...
+
+    class Client(asyncio.Protocol):
+        """The process's end."""
+
+    world, seen = World(1), []
+    network = Network(world)
+    network.listeners["server"] = Server()
+
+    async def main() -> int:
+        transport, protocol = await asyncio.get_running_loop().create_connection(Client, "server", 1)
+        seen.append(weakref.ref(protocol))
+        network.cut_link("one", "server")
+        transport.write(b"late")
+        transport.close()
+        await asyncio.sleep(1.0)
+        return 0
+
+    with guarded(world):
+        process = Process(world, "one")
+        process.start(main)
+        world.run(lambda: process.exit_code is not None, 60.0)
+    assert process.exit_code == 0
+    assert [connection.open for connection in Server.connections] == [True]
+    assert [reference() for reference in seen] == [None]
 
 
 def test_a_process_that_starves_is_late() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import checker, occupancy
+from tests.simulation.processes import World
 from tests.simulation.runs import LEVELS, run_kept
 from tests.simulation.schedules import Event, Kept, Outcome, Schedule, kept_schedules, shrink
 
@@ -20,6 +22,7 @@ KEPT = kept_schedules()
 PORT, WIRE = 300, 30
 """Schedules of each level in an ordinary run; ``make nightly`` takes an hour of them."""
 PARTS = 6
+SEED_OF_ITS_OWN = 10**6
 _ROW = re.compile(
     r"\| (?P<mutants>`.*`) \| \[test_\w+\.py\]\(\.\./(?P<file>tests/simulation/test_\w+\.py)\), on the wire \|"
 )
@@ -91,6 +94,14 @@ def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     digest = LEVELS["wire"](1, None).digest
     assert len(digest) == 32
     assert printed[0] == f"1 {digest}"
+
+
+def test_nothing_of_a_run_outlives_it() -> None:
+    def worlds() -> set[int]:
+        return {each.seed for each in gc.get_objects() if isinstance(each, World)}
+
+    LEVELS["port"](SEED_OF_ITS_OWN, [])
+    assert SEED_OF_ITS_OWN not in worlds()
 
 
 def test_a_schedule_with_a_bound_of_its_own_fails_if_not_everything_is_out_by_then() -> None:
