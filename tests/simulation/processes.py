@@ -34,6 +34,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from contextvars import Context
 from heapq import heappop, heappush
+from pathlib import Path
 from types import FunctionType
 from typing import Any, Protocol
 from zlib import crc32
@@ -68,10 +69,14 @@ class Trace:
 
     def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=16)
+        self.folder: Path | None = None
+        """A folder whose name has nothing to do with the seed; the time line calls it ``folder``."""
         self.lines: list[str] = []
 
     def add(self, at: float, who: str, what: str) -> None:
         """Add a line to the time line."""
+        if self.folder is not None:
+            what = what.replace(str(self.folder), "folder")
         line = f"{at:10.3f}  {who:<10} {what}"
         self.lines.append(line)
         self._digest.update(line.encode())

@@ -52,6 +52,7 @@ class Run(ABC):
     def __init__(self, seed: int, events: Schedule, folder: Path, within: float | None = None) -> None:
         """Prepare a run; ``within`` so many seconds everything must be out, though faults last."""
         self.world = World(seed)
+        self.world.trace.folder = folder
         self.events = events
         self._within = within
         self.key = folder / "key"

@@ -8,12 +8,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.simulation import checker, occupancy
-from tests.simulation.processes import World
+from tests.simulation.processes import Trace, World
 from tests.simulation.runs import LEVELS, run_kept
 from tests.simulation.schedules import Event, Kept, Outcome, Schedule, kept_schedules, shrink
 
@@ -35,9 +36,15 @@ DIRECTED = [
 """Files of tests, and the mutants that they find, as the document says."""
 
 
+@cache
+def drawn(level: str, seed: int) -> Outcome:
+    """Return what comes of the schedule that a seed draws; no seed is run twice."""
+    return LEVELS[level](seed, None)
+
+
 def refuse(level: str, seeds: range) -> None:
     for seed in seeds:
-        outcome = LEVELS[level](seed, None)
+        outcome = drawn(level, seed)
         assert not outcome.problems, "\n".join([f"seed {seed}", *outcome.problems, *outcome.lines])
 
 
@@ -91,7 +98,7 @@ def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
         text=True,
         check=True,
     ).stdout.splitlines()
-    digest = LEVELS["wire"](1, None).digest
+    digest = drawn("wire", 1).digest
     assert len(digest) == 32
     assert printed[0] == f"1 {digest}"
 
@@ -102,6 +109,13 @@ def test_nothing_of_a_run_outlives_it() -> None:
 
     LEVELS["port"](SEED_OF_ITS_OWN, [])
     assert SEED_OF_ITS_OWN not in worlds()
+
+
+def test_a_time_line_does_not_say_where_a_run_has_its_files() -> None:
+    trace = Trace()
+    trace.folder = Path("/tmp/drawn")
+    trace.add(1.0, "subscriber", "no room for /tmp/drawn/cursor")
+    assert trace.lines == ["     1.000  subscriber no room for folder/cursor"]
 
 
 def test_a_schedule_with_a_bound_of_its_own_fails_if_not_everything_is_out_by_then() -> None:
