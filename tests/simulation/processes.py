@@ -31,7 +31,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import Context
 from heapq import heappop, heappush
 from pathlib import Path
@@ -41,7 +41,7 @@ from zlib import crc32
 
 from aiokafka import structs
 from aiokafka.producer.message_accumulator import BatchBuilder
-from anyio._backends._asyncio import CancelScope
+from anyio._backends._asyncio import CancelScope, _task_states
 from faust.types.tuples import TP
 from mode import services as mode_services
 from mode import threads as mode_threads
@@ -173,6 +173,7 @@ class World:
             process.connections.clear()
             for task in process.tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _task_states.pop(task, None)  # its scope of cancellation would keep it
             process.tasks.clear()
         self.due.clear()
 
@@ -739,7 +740,7 @@ def _dispose(world: World) -> None:
     asyncio.set_event_loop_policy(loops)
     logging.disable()
     try:
-        with redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             world.close()
             found = 1

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from anyio import CancelScope
 from mode.timers import Timer
 
 from tests.simulation.network import Incoming, Network
@@ -94,7 +95,8 @@ def test_nothing_of_a_world_outlives_it(caplog: pytest.LogCaptureFixture) -> Non
     class Service:
         async def work(self) -> None:
             try:
-                await asyncio.Event().wait()
+                with CancelScope():
+                    await asyncio.Event().wait()
             finally:
                 left.append(asyncio.get_event_loop().create_task(self.stop()))  # as mode's services do
                 left.clear()
