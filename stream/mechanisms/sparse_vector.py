@@ -58,7 +58,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -340,7 +340,7 @@ class SparseVector:
     def _numbers(state: Runs) -> Iterator[int]:
         yield from (state.day, state.opened)
         for node in state.nodes:
-            yield from astuple(node)
+            yield from (node.above, node.ups, node.downs, node.waits, node.open, node.rho)
 
     def encode(self, state: Runs) -> bytes:
         """Return the stable byte form."""
