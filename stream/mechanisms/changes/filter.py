@@ -290,7 +290,9 @@ def prior_of(law: NoiseLaw, same: Usual, others: Usual) -> Prior:
     return Prior(known.mean, _of_bins(law, known.steps, ticks), first, np.full(nodes, FULLNESS))
 
 
-def learn(law: NoiseLaw, usual: Usual, prior: Prior, noisy: Sequence[Floats | None]) -> tuple[Usual, Estimated]:
+def learn(
+    law: NoiseLaw, usual: Usual, prior: Prior, noisy: Sequence[Floats | None], told: Smoothed
+) -> tuple[Usual, Estimated]:
     """Return what is known after a day, and the day's revised counts.
 
     A day's ticks that were not released, and those after its last, keep what was expected.
@@ -300,15 +302,14 @@ def learn(law: NoiseLaw, usual: Usual, prior: Prior, noisy: Sequence[Floats | No
         usual: what is known of such days.
         prior: that of the day.
         noisy: as for ``smooth``.
+        told: the day by this prior, from ``smooth``.
     """
     ticks = len(prior.mean)
     share = LEARNT_SHARE if usual.days else 1.0
-    expected, told, steps = prior, smooth(law, prior, noisy), usual.steps
-    counts = told.counts
+    counts, steps = told.counts, usual.steps
     for number in range(_PASSES if usual.days else _FIRST_PASSES):
         if number:
-            expected = prior._replace(steps=_of_bins(law, steps, ticks))
-            told = smooth(law, expected, noisy)
+            told = smooth(law, prior._replace(steps=_of_bins(law, steps, ticks)), noisy)
         steps = usual.steps + share * (_binned(told.steps, ticks) - usual.steps)
     if not usual.days:
         counts, first = told.counts, np.full_like(prior.first, _FIRST_SPREAD * law.variance)

@@ -30,7 +30,7 @@ from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.changes import filter as noise_filter
 from stream.mechanisms.changes.factor import Factor, held_measurement, reconstructed, weighted_sum
-from stream.mechanisms.changes.filter import NoiseLaw, Track, Usual
+from stream.mechanisms.changes.filter import NoiseLaw, Smoothed, Track, Usual
 from stream.mechanisms.changes.noise import change_noise, check_chain
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.noise import Ints
@@ -138,6 +138,14 @@ class ChangeState:
     """What is known of weekdays, and of weekends."""
 
 
+class _Told(NamedTuple):
+    """What a day tells by what was expected of it."""
+
+    noisy: list[Floats | None]
+    """y at each position; None where it was not released."""
+    smoothed: Smoothed
+
+
 @dataclass(frozen=True)
 class Changes:
     """The mechanism of one level for one audience.
@@ -196,8 +204,9 @@ class Changes:
         """
         histories: list[RevisedDay] = []
         if state.day != item.slot.day:
-            histories = self.rest(state)
-            state = self._next_day(state, item.slot.day, WEEKEND if item.slot.weekend else WEEKDAY)
+            told = self._told(state)
+            histories = self._history(state, told)
+            state = self._next_day(state, told, item.slot.day, WEEKEND if item.slot.weekend else WEEKDAY)
         _check_position(self.factor, item.position, len(state.released) - 1)
         prior, track, measured = self._prior(state), state.track, state.measured
         for position in range(len(measured), item.position):
@@ -224,29 +233,34 @@ class Changes:
     def _prior(self, state: ChangeState) -> noise_filter.Prior:
         return noise_filter.prior_of(self.law, state.usual[state.kind], state.usual[1 - state.kind])
 
-    def _next_day(self, state: ChangeState, day: int, kind: int) -> ChangeState:
+    def _next_day(self, state: ChangeState, told: _Told | None, day: int, kind: int) -> ChangeState:
         """Return the state at a day's start, having learnt from the day before."""
         usual = state.usual
-        if self.calendar and any(state.released):
-            learnt, _ = noise_filter.learn(self.law, usual[state.kind], self._prior(state), self._noisy(state))
+        if self.calendar and told:
+            learnt, _ = noise_filter.learn(self.law, usual[state.kind], self._prior(state), *told)
             usual = (learnt, usual[WEEKEND]) if state.kind == WEEKDAY else (usual[WEEKDAY], learnt)
         fresh = ChangeState(day, kind, self._nothing, (), state.track, usual)
         begun = noise_filter.begin(self._prior(fresh))
         return ChangeState(day, kind, self._nothing, (), begun, usual)
 
-    def _noisy(self, state: ChangeState) -> list[Floats | None]:
-        """Return y at each position of the day so far; None where it was not released."""
-        return [
+    def _told(self, state: ChangeState) -> _Told | None:
+        """Return what the day so far tells; None where nothing of it was released."""
+        if not any(state.released):
+            return None
+        noisy = [
             reconstructed(self.factor, state.measured[: position + 1]) if was_released else None
             for position, was_released in enumerate(state.released)
         ]
+        return _Told(noisy, noise_filter.smooth(self.law, self._prior(state), noisy))
 
     def rest(self, state: ChangeState) -> list[RevisedDay]:
         """Return the revised values of the current day, of its released windows so far; nothing before any."""
-        if state.day is None or not any(state.released):
+        return self._history(state, self._told(state))
+
+    def _history(self, state: ChangeState, told: _Told | None) -> list[RevisedDay]:
+        if state.day is None or not told:
             return []
-        told = noise_filter.smooth(self.law, self._prior(state), self._noisy(state)).counts
-        median, half_width = self._published(*(each[list(state.released)] for each in told))
+        median, half_width = self._published(*(each[list(state.released)] for each in told.smoothed.counts))
         return [RevisedDay(state.day, np.arange(self.nodes), median, half_width, True)]
 
     def pause(self, state: ChangeState) -> ChangeState:

@@ -21,6 +21,7 @@ from stream.mechanisms.changes.filter import (
     learn,
     no_days,
     prior_of,
+    smooth,
 )
 from stream.mechanisms.changes.mechanism import ChangeSums, DayTick
 from stream.mechanisms.changes.noise import change_noise, check_chain
@@ -229,13 +230,15 @@ def test_the_first_day_is_learnt_whole_and_a_later_one_in_part() -> None:
     ticks, law = 300, NoiseLaw(Fraction(6, 10), 1.0)
     blank = no_days(ticks, 1)
     day = [np.array([float(20 + tick % 7)]) for tick in range(100)]
-    first, counted = learn(law, blank, prior_of(law, blank, blank), day)
+    unknown = prior_of(law, blank, blank)
+    first, counted = learn(law, blank, unknown, day, smooth(law, unknown, day))
     assert first.days == 1
     assert np.allclose(first.mean[:100], counted.mean)
-    other = learn(law, blank._replace(steps=blank.steps + 1e6), prior_of(law, blank, blank), day)[0]
+    other = learn(law, blank._replace(steps=blank.steps + 1e6), unknown, day, smooth(law, unknown, day))[0]
     assert np.allclose(first.steps, other.steps), "nothing of what was there before the first day is left"
     prior = prior_of(law, first, blank)
-    second, counted = learn(law, first, prior, [np.array([80.0])] * 100)
+    later = [np.array([80.0])] * 100
+    second, counted = learn(law, first, prior, later, smooth(law, prior, later))
     assert np.allclose(second.mean[:100], prior.mean[:100] + LEARNT_SHARE * (counted.mean - prior.mean[:100]))
     assert np.allclose(second.mean[100:], prior.mean[100:]), "ticks that were not released keep what was expected"
 
