@@ -125,8 +125,9 @@ def released() -> dict[str, str]:
     found: dict[str, Any] = {}
     for name, policy in policies.items():
         digests: dict[str, Any] = {}
+        version = policy.version.encode()
         for out in outputs_of(policy, people(), presence=True, occupancy=True):
-            text = out.value.replace(policy.version.encode(), b"")
+            text = out.value.replace(version, b"")
             digests.setdefault(out.topic, hashlib.sha256()).update(f"{out.id} {out.time} ".encode() + text + b"\n")
         found |= {f"{name}: {topic}": digest.hexdigest() for topic, digest in digests.items()}
     return dict(sorted(found.items()))
