@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ import orjson
 import pytest
 
 from connectors.operations.policy.contracts import asyncapi
-from stream.release.validation import Policy
 from tests.support.patience import PATIENCE
 from tests.support.small_building import building
 
@@ -48,30 +46,35 @@ def parser() -> Path:
     return folder
 
 
-def parsed(parser: Path, document: dict[str, Any], folder: Path) -> tuple[int, dict[str, Any]]:
-    path = folder / "asyncapi.json"
-    path.write_bytes(orjson.dumps(document))
-    words = ["node", str(parser / "check.mjs"), str(path)]
-    done = subprocess.run(words, cwd=parser, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    output: dict[str, Any] = json.loads(done.stdout)
-    return done.returncode, output
-
-
-@pytest.mark.parametrize("policy", [building(), None], ids=["every mechanism", "the committed one"])
-def test_the_official_parser_takes_the_document(parser: Path, policy: Policy | None, tmp_path: Path) -> None:
+def documents() -> dict[str, dict[str, Any]]:
+    """What the parser is asked about: a policy with every mechanism, the committed document, and a broken one."""
+    broken = asyncapi(building())
+    broken["operations"]["send.board.plain"]["channel"] = {"$ref": "#/channels/attic"}
+    broken["channels"]["board.plain"]["address"] = 7
     committed = orjson.loads((ROOT / "deploy" / "contracts" / "asyncapi.json").read_bytes())
-    document = committed if policy is None else asyncapi(policy)
-    code, output = parsed(parser, document, tmp_path)
-    assert (code, output["errors"]) == (0, [])
-    addresses = sorted(channel["address"] for channel in document["channels"].values())
+    return {"every mechanism": asyncapi(building()), "the committed one": committed, "broken": broken}
+
+
+@pytest.fixture(scope="module")
+def parsed(parser: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What the parser says of each document: it is started once for all of them, as that takes most of the time."""
+    folder = tmp_path_factory.mktemp("documents")
+    for name, document in documents().items():
+        (folder / name).write_bytes(orjson.dumps(document))
+    words = ["node", str(parser / "check.mjs"), *(str(folder / name) for name in documents())]
+    done = subprocess.run(words, cwd=parser, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1, "one of them has an error"
+    return dict(zip(documents(), map(orjson.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("name", ["every mechanism", "the committed one"])
+def test_the_official_parser_takes_the_document(parsed: dict[str, dict[str, Any]], name: str) -> None:
+    output = parsed[name]
+    assert output["errors"] == []
+    addresses = sorted(channel["address"] for channel in documents()[name]["channels"].values())
     assert sorted(output["addresses"]) == addresses
     assert output["priced"] == len(addresses)
 
 
-def test_the_official_parser_refuses_a_broken_document(parser: Path, tmp_path: Path) -> None:
-    document = asyncapi(building())
-    document["operations"]["send.board.plain"]["channel"] = {"$ref": "#/channels/attic"}
-    document["channels"]["board.plain"]["address"] = 7
-    code, output = parsed(parser, document, tmp_path)
-    assert code == 1
-    assert output["errors"]
+def test_the_official_parser_refuses_a_broken_document(parsed: dict[str, dict[str, Any]]) -> None:
+    assert parsed["broken"]["errors"]
