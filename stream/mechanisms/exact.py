@@ -28,6 +28,8 @@ _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _SQRT_HALF = 0.70710678118654752
 _LEAST_EXPONENT = -700.0
+_ONE, _TERMS = np.array(1.0), tuple(np.array(float(k)) for k in range(15, 0, -1))
+"""Arrays, as numpy would make one of each number each time it is used."""
 
 
 def exp(x: Floats) -> Floats:
@@ -39,10 +41,10 @@ def exp(x: Floats) -> Floats:
     n = np.rint(within * (1 / _LN2_HIGH))
     r = (within - n * _LN2_HIGH) - n * _LN2_LOW
     series = np.ones_like(x)
-    for k in range(15, 0, -1):
+    for k in _TERMS:
         series *= r
         series /= k
-        series += 1
+        series += _ONE
     return np.asarray(np.where(x < _LEAST_EXPONENT, 0.0, np.ldexp(series, n.astype(np.int64))))
 
 

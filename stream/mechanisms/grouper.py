@@ -217,7 +217,7 @@ def _members(size: Ints, longest: int) -> NDArray[np.bool_]:
 
 
 def _widened(rows: Ints) -> Ints:
-    return np.pad(rows, ((0, 0), (0, 1)))
+    return np.concatenate([rows, np.zeros((len(rows), 1), np.int64)], axis=1)
 
 
 def _padded(size: Ints, values: Ints) -> Ints:

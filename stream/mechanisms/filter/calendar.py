@@ -55,8 +55,11 @@ def expect(calendar: Calendar, capacity: int, slot: WeekSlot, epsilon: float) ->
 
     The weight is 1 throughout for a zone without enough history.
     """
-    usual, level = _usual(calendar, slot), _level(calendar, slot)
+    usual = _usual(calendar, slot)
     mass = ordered_sum(usual)
+    if (mass <= _LEAST_MASS).all():
+        return np.ones((capacity + 1, len(mass)), np.float32)
+    level = _level(calendar, slot)
     is_usual = calendar.sums[1, int(slot.weekend), slot.half_hour] > _LEAST_DAYS
     pull = np.where(is_usual, np.minimum(0.2 / _usual_error(calendar, slot, level), epsilon), 0.0)
     weight = _near(level, pull, capacity)

@@ -136,12 +136,18 @@ class RegimeFilter:
 
     def _prepared(self, state: FilterState, slot: WeekSlot) -> Prepared:
         """Return transition rates and the calendar's weights for a tick: those of the tick before, if they hold."""
-        if state.prepared and state.prepared.is_for(state.learnt, slot):
-            return state.prepared
+        before = state.prepared
+        if before and before.is_for(state.learnt, slot):
+            return before
+        rate = before.rate if before and before.learnt is state.learnt else self._rates(state)
+        return Prepared(state.learnt, slot, rate, self._weight(state, slot) if self.calendar else None)
+
+    def _rates(self, state: FilterState) -> Cells:
+        """Return the transition rates of every zone, shape [76, zones]."""
         counted = none_counted(len(self.capacities))
         for (_, zones), learnt in zip(self.families, state.learnt, strict=True):
             counted[:, zones] = learnt.counted
-        return Prepared(state.learnt, slot, rates(counted), self._weight(state, slot) if self.calendar else None)
+        return rates(counted)
 
     def _weight(self, state: FilterState, slot: WeekSlot) -> Cells:
         """Return the calendar's weight h of every count of every zone, in the layout of ``Grids``."""
