@@ -130,17 +130,18 @@ def ordered(time: Ints, device: Ints, access_point: Ints) -> Events:
 
 
 class _GapDistributions:
-    """The gap laws as arrays, one row per manner."""
+    """The gap laws as arrays by manner."""
 
     def __init__(self, heard: Heard) -> None:
         laws = [GAPS[manner] if manner == Manner.STATIC else SITTING.get(heard, GAPS[manner]) for manner in Manner]
-        self.edges = np.cumsum([law.weights for law in laws], axis=1)
+        self.edges = np.cumsum([law.weights for law in laws], axis=1).T
         self.medians = np.array([law.medians for law in laws]) * np.array([[law.scale] for law in laws])
         self.sigmas = np.array([law.sigmas for law in laws])
 
     def gaps(self, manner: Ints, rng: Draws) -> Floats:
         """Draw one gap in seconds for each row."""
-        part = (rng.random(len(manner))[:, None] > self.edges[manner][:, :2]).sum(axis=1)
+        luck = rng.random(len(manner))
+        part = (luck > self.edges[0, manner]).astype(np.int64) + (luck > self.edges[1, manner])
         spread = np.exp(self.sigmas[manner, part] * rng.standard_normal(len(manner)))
         gap: Floats = np.maximum(SHORTEST_GAP, self.medians[manner, part] * spread)
         return gap
