@@ -52,8 +52,9 @@ class PlainFilter:
         counts = self.p.sum(axis=(0, 1))
         (middle,) = quantiles(counts, 0.5)
         distance = np.abs(np.arange(self.capacity + 1)[:, None] - middle)
-        within = [np.where(distance <= width, counts, 0).sum(axis=0) < BAND - 1e-6 for width in range(len(counts))]
-        return middle, np.asarray(np.sum(within, axis=0))
+        at_distance = np.zeros_like(counts)
+        np.add.at(at_distance, (distance, np.arange(self.zones)), counts)
+        return middle, np.asarray((np.cumsum(at_distance, axis=0) < BAND - 1e-6).sum(axis=0))
 
     def _likelihood(self, noisy: Ints) -> Floats:
         counts = np.arange(self.capacity + 1)[:, None]
@@ -77,11 +78,12 @@ def moved(q: Floats, capacity: int) -> Floats:
     """Return F + B - X."""
     kernel = kernels(capacity)
     x = q * kernel.norm[:, None, :, None]
-    up, down = x.copy(), x.copy()
+    both = np.moveaxis(np.array([x, x[:, :, ::-1]]), 3, 0).copy()  # the counts of F, and those of B from the last on
+    factors = np.array([kernel.up, kernel.down[:, ::-1]])[..., None, None]
     for z in range(1, capacity + 1):
-        up[:, :, z] += kernel.up[:, z, None, None] * up[:, :, z - 1]
-        down[:, :, -1 - z] += kernel.down[:, -1 - z, None, None] * down[:, :, -z]
-    return np.asarray(up + down - x)
+        both[z] += factors[:, :, z] * both[z - 1]
+    forth, back = np.moveaxis(both, 0, 3)
+    return np.asarray(forth + back[:, :, ::-1] - x)
 
 
 def leaning(p: Floats, weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Floats:
