@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import orjson
@@ -39,6 +40,7 @@ epsilon = { facilities = "1", public = "1" }
 """
 
 
+@cache
 def stage_under(days: PrivacyDays | None) -> Account:
     stage = account_stage(building(releases=PLAIN), SITE, laboratory=True)
     zones = dict.fromkeys(("plain", "first", "second"), ())

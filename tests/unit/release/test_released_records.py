@@ -112,12 +112,13 @@ def test_a_second_attempt_asks_no_attributes() -> None:
 
 
 def test_a_count_record_has_every_field_that_says_how_good_it_is() -> None:
+    tick = building().site[SITE].tick
     for body in bodies(day_outputs(), "private"):
         if "attribute" in body:
             continue
         assert set(body) - OPTIONAL[body["release"]] == RECORD
         assert OPTIONAL[body["release"]] <= set(body)
-        assert parse_time(body["window_end"]) - parse_time(body["window_start"]) == building().site[SITE].tick
+        assert parse_time(body["window_end"]) - parse_time(body["window_start"]) == tick
         name = f"{SITE}/{body['release']}/{body['audience']}/{body['window_end']}"
         assert body["release_id"] == name
         assert body["half_width_kind"] == ("noise" if body["release"] == "plain" else "posterior")
