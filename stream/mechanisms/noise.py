@@ -293,6 +293,7 @@ def half_width_95(epsilon: Fraction) -> int:
     return floor_scaled(lambda: (40 / (1 + exp_minus(epsilon))).ln() / decimal(epsilon))
 
 
+@lru_cache(maxsize=256)
 def std(epsilon: Fraction) -> float:
     """Return the standard deviation √(2a)/(1-a), rounded once from many digits."""
     return float(evaluate(lambda: (2 * exp_minus(epsilon)).sqrt() / (1 - exp_minus(epsilon)), 60))
