@@ -113,28 +113,29 @@ def reach(leaf: Leaf, terms: DecisionTerms) -> Fraction:
 
 def _equally_dear(leaves: list[Leaf], terms: DecisionTerms, beta: Fraction) -> list[Fraction]:
     """Return each part's β at the smallest common ε for which they add up to β at most."""
+    reaches = [(leaf, reach(leaf, terms)) for leaf in leaves]
     enough = GRID
-    while sum(_missed(leaves, terms, enough)) > beta:
+    while sum(_missed(reaches, terms, enough)) > beta:
         enough *= 2
     too_little = 0
     while enough - too_little > 1:
         middle = (enough + too_little) // 2
-        if sum(_missed(leaves, terms, middle)) <= beta:
+        if sum(_missed(reaches, terms, middle)) <= beta:
             enough = middle
         else:
             too_little = middle
-    return _missed(leaves, terms, enough)
+    return _missed(reaches, terms, enough)
 
 
-def _missed(leaves: list[Leaf], terms: DecisionTerms, epsilon: int) -> list[Fraction]:
-    """Return the β that each part needs at an ε in units of the grid, rounded up."""
+def _missed(reaches: list[tuple[Leaf, Fraction]], terms: DecisionTerms, epsilon: int) -> list[Fraction]:
+    """Return the β that each part, given with its u, needs at an ε in units of the grid, rounded up."""
     at = Fraction(epsilon, GRID)
 
-    def missed(leaf: Leaf) -> Decimal:
+    def missed(leaf: Leaf, far: Fraction) -> Decimal:
         below = 1 + exp_minus(at / leaf.sensitivity) if terms.form == "safe" else Decimal(2)
-        return exp_minus(at * reach(leaf, terms)) * terms.shares / below
+        return exp_minus(at * far) * terms.shares / below
 
-    return [Fraction(floor_scaled(partial(missed, leaf), 80) + 1, 1 << 80) for leaf in leaves]
+    return [Fraction(floor_scaled(partial(missed, *each), 80) + 1, 1 << 80) for each in reaches]
 
 
 def price_of_tree(tree: Tree, terms: DecisionTerms, betas: Betas) -> Fraction:

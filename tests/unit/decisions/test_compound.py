@@ -92,8 +92,9 @@ def tables(tree: Tree, counts: dict[str, int]) -> dict[str, Table]:
 def missed(tree: Tree, counts: dict[str, int], mechanism: Mechanism = "tslm") -> int:
     terms, made = DecisionTerms(mechanism, BETA, Fraction(1, 100)), tables(tree, counts)
     assert truth_of(tree, made).all()
-    done = decide_tree(tree, made, terms, betas_of(tree, terms), KEY, 1)
-    price = price_of_tree(tree, terms, betas_of(tree, terms))
+    betas = betas_of(tree, terms)
+    done = decide_tree(tree, made, terms, betas, KEY, 1)
+    price = price_of_tree(tree, terms, betas)
     assert set(done.epsilons) == {price} if mechanism == "tslm" else max(done.epsilons) <= price
     return int((~done.above).sum())
 
