@@ -170,6 +170,8 @@ def _tried(policy: PolicyDocument, name: str, release: CountRelease, epsilon: Fr
     wanted = ticks if count == "ticks" else ticks.model_copy(update={"count": "changes"})
     variant = _with_site(policy, name, bounded if count == "ticks" else whole, wanted)
     windows = tried_windows(wanted, _day(name, variant.site[name], visits_of(variant, name)))
+    worked = max((place for place, each in enumerate(windows, 1) if _is_working(own, each.window_end)), default=0)
+    windows = windows[:worked]  # what is published later says nothing of them
     present = {each.window_end: each for each in _day(name, whole, None)}
     truth = count_plan(_with_site(policy, name, whole, ticks), ticks, name)
     plan = count_plan(variant, wanted, name)
