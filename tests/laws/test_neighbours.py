@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -47,6 +48,7 @@ def without_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReleaseStage, "step", lambda _, state, item: (state, []))
 
 
+@cache
 def policy(max_devices: int = 1000) -> Any:
     return building(tick="5min", releases=RELEASE + SPEND, site=f"max_devices = {max_devices}")
 
