@@ -29,6 +29,12 @@ from tests.support.small_building import building, policy_text
 SECRET = "a4:00:00:00:00:01"
 
 
+@pytest.fixture(scope="module")
+def _told() -> None:
+    """What other tests have left open is told of here, and not beside a line of this file's."""
+    gc.collect()
+
+
 def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raising: BaseException) -> Any:
     """Return code and line with which the program ends when its command raises."""
 
@@ -37,13 +43,13 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], r
 
     monkeypatch.setattr(main, "tacet", command)
     monkeypatch.setattr(sys, "argv", ["tacet"])
-    gc.collect()  # what other tests have left open is told of here, and not beside the line
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main.main()
     return end.value.code, capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_told")
 @pytest.mark.parametrize(
     ("raising", "code", "line"),
     [
@@ -64,6 +70,7 @@ def test_an_error_ends_the_program_with_one_line_and_a_code(
     assert ended(monkeypatch, capsys, raising) == (code, f"{line}\n" if line else "")
 
 
+@pytest.mark.usefixtures("_told")
 @pytest.mark.parametrize("wrap", [lambda e: e, lambda e: ExceptionGroup("g", [e])])
 def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrap: Callable[[Exception], Exception]
@@ -75,6 +82,7 @@ def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
     assert SECRET not in output
 
 
+@pytest.mark.usefixtures("_told")
 def test_what_an_error_quotes_does_not_talk_to_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
