@@ -211,12 +211,11 @@ def test_the_bound_of_the_sum_of_epsilons_is_above_every_vertex_and_its_answer_n
         model, k = channel(joint), joint.ndim
         epsilon, upper = maximise_epsilon(model, queries, weights, budget=budget, cap=cap)
         best = 0.0
-        for at_cap in itertools.product((0.0, cap), repeat=k):
+        for others in itertools.product((0.0, cap), repeat=k - 1):
             for j in range(k):
                 low, high = 0.0, cap
                 for _ in range(60):
-                    point = np.array(at_cap)
-                    point[j] = (low + high) / 2
+                    point = np.insert(others, j, (low + high) / 2)
                     fits = attribute_information(joint, point, queries).sum() <= budget
                     low, high = (point[j], high) if fits else (low, point[j])
                 point[j] = low
