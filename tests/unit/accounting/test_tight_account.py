@@ -27,6 +27,7 @@ from tests.support.small_building import (
     account_of,
     audit_of,
     building,
+    day_outputs,
     outputs_of,
     people,
     policy_text,
@@ -149,7 +150,7 @@ def test_delta_is_the_policys() -> None:
 
 
 def test_tight_is_never_more_than_the_epsilons_added_up() -> None:
-    for record in account_of(outputs_of(building(), people()[:1500])):
+    for record in account_of(day_outputs()):
         for units in (*record["audiences"].values(), record["coalition"]):
             for unit, one in units["tight"].items():
                 assert one["epsilon"] <= float(units[unit]) + 1e-6

@@ -13,7 +13,7 @@ import pytest
 import tacet
 from stream.errors import OPTIONAL, UsageError
 from tests.support.released_store import count, give
-from tests.support.small_building import bodies, building, outputs_of, people
+from tests.support.small_building import bodies, day_outputs
 
 
 def frame(store: Path, **options: Any) -> pd.DataFrame:
@@ -21,9 +21,7 @@ def frame(store: Path, **options: Any) -> pd.DataFrame:
 
 
 def test_every_value_of_every_record_of_a_run_is_one_row_in_its_band(tmp_path: Path) -> None:
-    records = [
-        r for r in bodies(outputs_of(building(), people(hours=30, devices=8)), "private") if r["audience"] == "public"
-    ]
+    records = [r for r in bodies(day_outputs(), "private") if r["audience"] == "public"]
     table = frame(give(tmp_path / "s", records))
     counts = [r for r in records if "attribute" not in r]
     assert {record["release"] for record in counts} == set(table["release"])

@@ -10,12 +10,12 @@ import tacet
 from stream.errors import DataError
 from stream.schemas import parse_record
 from tacet import AttributeRecord, CountRecord, typed
-from tests.support.small_building import bodies, building, outputs_of, people
+from tests.support.small_building import bodies, day_outputs
 
 
 @pytest.fixture(scope="module")
 def published() -> list[dict[str, Any]]:
-    return bodies(outputs_of(building(), people(hours=30, devices=8)), "private")
+    return bodies(day_outputs(), "private")
 
 
 def test_each_published_record_is_one_of_two_types(published: list[dict[str, Any]]) -> None:
