@@ -39,6 +39,15 @@ def test_a_zone_without_history_expects_every_count_alike() -> None:
     assert expect(empty(CAPACITY, 2), CAPACITY, WORKDAY, EPSILON).tolist() == [[1.0, 1.0]] * (CAPACITY + 1)
     faint = calendar(FLAT * 0.019, level=20)
     assert set(expect(faint, CAPACITY, WORKDAY, EPSILON).ravel()) == {1.0}
+    known = calendar(FLAT, level=20)
+    both = Calendar(*(np.concatenate(parts, axis=-1) for parts in zip(*map(arrays, (faint, known)), strict=True)))
+    found = expect(both, CAPACITY, WORKDAY, EPSILON)
+    assert set(found[:, 0]) == {1.0}, "beside one that has some"
+    assert found[:, 1].tolist() == expect(known, CAPACITY, WORKDAY, EPSILON)[:, 0].tolist()
+
+
+def arrays(made: Calendar) -> tuple[np.ndarray, np.ndarray]:
+    return made.history, made.sums
 
 
 @pytest.mark.parametrize("errors", [0.0, 2.0])
