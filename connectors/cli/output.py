@@ -14,14 +14,6 @@ import click
 import orjson
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -119,6 +111,15 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
         with progress_lines(task):
             yield task.update
         return
+    from rich.progress import (  # noqa: PLC0415 - only a terminal shows bars
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(),

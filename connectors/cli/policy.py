@@ -29,7 +29,6 @@ from connectors.cli.policy_tables import print_difference, print_plan, print_pro
 from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
 from connectors.operations.inventory.policy_text import SUMS, Building, names_text, policy_text
 from connectors.operations.inventory.zones import Grouping, places_of
-from connectors.operations.policy.contracts import contract_files
 from connectors.operations.policy.contribution_loss import Stays, simulated_stays, stays_of
 from connectors.operations.policy.contribution_loss import losses as losses_of
 from connectors.operations.policy.diff import difference
@@ -260,6 +259,8 @@ def contracts(file: Path, *, out: Path, audiences: tuple[str, ...]) -> None:
 
     The AsyncAPI document states the privacy cost of each topic (x-privacy). Existing documents are replaced.
     """
+    from connectors.operations.policy.contracts import contract_files  # noqa: PLC0415 - reads docstrings of its models
+
     valid = read_policy(file)
     unknown = sorted(set(audiences) - {audience.name for audience in valid.audience})
     if unknown:
