@@ -46,7 +46,7 @@ def hostile() -> str:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service whose policy, plans and records have such names."""
     folder = tmp_path_factory.mktemp("hostile")
-    make_store(folder, last=FIRST + 2 * HOUR, policy=hostile())
+    make_store(folder, last=FIRST + 2 * HOUR, policy=hostile(), apart=True)
     (folder / "plans" / "east").mkdir(parents=True)
     (folder / "plans" / "east" / f"{OWN}.svg").write_text(PLAN)
     asked = wanted(folder, audiences=(OWN, "public"), account=True, operator=True, plans=folder / "plans")

@@ -19,7 +19,7 @@ from tests.acceptance.serve.services import POLICY, Served, complete, make_store
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, key and the store of a day."""
-    return make_store(tmp_path_factory.mktemp("day"))
+    return make_store(tmp_path_factory.mktemp("day"), apart=True)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_history_has_the_report_of_the_month_in_the_pages_language(
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     head = POLICY.partition("[[release]]")[0]
-    return make_store(tmp_path_factory.mktemp("two"), policy=head + TWO)
+    return make_store(tmp_path_factory.mktemp("two"), policy=head + TWO, apart=True)
 
 
 def figure(page: Page, selector: str) -> tuple[str, ...]:

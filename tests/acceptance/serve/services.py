@@ -25,7 +25,7 @@ from connectors.serve.startup import ServeConfig, serve
 from connectors.storage.embedded.reader import read_outbox
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
-from tests.acceptance.command_line import tacet
+from tests.acceptance.command_line import here, tacet
 from tests.support.patience import PATIENCE, within_patience
 
 AUDIENCES = ("facilities", "public")
@@ -123,13 +123,18 @@ def observations(*, without: str | None = None, last: Micros = LAST) -> str:
     return "\n".join(rows) + "\n"
 
 
-def make_store(folder: Path, *, last: Micros = LAST, without: str | None = None, policy: str = POLICY) -> Path:
-    """Run the pipeline over the day and return the folder with policy, key and store."""
+def make_store(
+    folder: Path, *, last: Micros = LAST, without: str | None = None, policy: str = POLICY, apart: bool = False
+) -> Path:
+    """Run the pipeline over the day and return the folder with policy, key and store.
+
+    ``apart`` is for threads other than the main one, and beside a browser: the run gets a process of its own.
+    """
     (folder / "policy.toml").write_text(policy)
     (folder / "day.csv").write_text(observations(without=without, last=last))
     if not (folder / "key").exists():
         key_files.create(folder / "key", laboratory=True)
-    tacet(
+    (tacet if apart else here)(
         "run", "--policy", folder / "policy.toml", "--key-file", folder / "key", "--store", folder / "store",
         "--observations", folder / "day.csv", "--from", rfc3339(FIRST), "--to", rfc3339(last),
     )  # fmt: skip

@@ -82,7 +82,7 @@ def test_what_is_released_while_a_stream_is_open_comes_on_it(tmp_path: Path) -> 
     with served(wanted(tmp_path)) as running, running.browser() as client:
         before = len(records(tmp_path, "public"))
         came: list[bytes] = []
-        wake = threading.Thread(target=lambda: make_store(tmp_path, last=FIRST + 2 * HOUR))
+        wake = threading.Thread(target=lambda: make_store(tmp_path, last=FIRST + 2 * HOUR, apart=True))
         with client.stream("GET", "/api/v1/stream", params={"audience": "public", "after": "start"}) as answer:
             wake.start()
             for name, _, data in parsed(answer.iter_lines()):
