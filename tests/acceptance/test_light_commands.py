@@ -95,7 +95,8 @@ def test_policy_show_loads_neither_servers_nor_clients_nor_scipy(policy: Path, l
     loaded = loaded_by("policy", "show", str(policy))
     assert not loaded & HEAVY
     assert "connectors.sources.recordings.observations" not in loaded
-    assert "connectors.operations.policy.quality" not in loaded
+    assert not loaded & {"connectors.operations.policy.quality", "connectors.operations.policy.contracts"}
+    assert "rich.progress" not in loaded
 
 
 def test_a_verb_without_a_policy_loads_nothing_of_one() -> None:
