@@ -38,7 +38,7 @@ from stream.engine.republication import Republication
 from stream.engine.snapshot import open_snapshot
 from stream.errors import DataError
 from stream.pipeline import Options
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 from stream.schemas import parse_record
 from stream.settings import Settings
@@ -135,7 +135,7 @@ def _row(record: OutputRecord) -> OutboxRecord:
 def _versions_of(folder: Path, store: SqliteStore) -> list[str]:
     """Return the mechanism versions that may have made a store's entries."""
     snapshot = store.snapshot()
-    versions = {MECHANISMS if snapshot is None else open_snapshot(snapshot)[0].made_by}
+    versions = {MECHANISM_VERSION if snapshot is None else open_snapshot(snapshot)[0].made_by}
     return sorted(versions | read_mechanisms(folder))
 
 
@@ -146,7 +146,7 @@ def _on_kafka(
 
     with working("reading the cluster"):
         state, entries, published = run_async(ledger_of(servers))
-    versions = state.versions or (MECHANISMS,)
+    versions = state.versions or (MECHANISM_VERSION,)
     made = Republication(policy, state.accepted(), key_files.FileKeys(key_file), options, entries, published, versions)
     problem = feed(made)
     made.finish()

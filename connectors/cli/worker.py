@@ -41,7 +41,7 @@ from stream.engine.site_engines import OverflowPolicy
 from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.records import Micros
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
@@ -138,7 +138,14 @@ def _work(settings: Settings, job: _ClusterJob, consent: _OperatorConsent, optio
     if not keys.laboratory:
         key_files.serve(job.key_file, str(cluster.id))
     control = run_async(
-        join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=consent.accept_policy, again=consent.again)
+        join(
+            servers,
+            policy,
+            fingerprint(keys),
+            MECHANISM_VERSION,
+            accept_policy=consent.accept_policy,
+            again=consent.again,
+        )
     )
     run_async(metadata.publish(servers, site_metadata(policy)))
     assert control.partitions is not None  # noqa: S101
@@ -160,7 +167,7 @@ def _work(settings: Settings, job: _ClusterJob, consent: _OperatorConsent, optio
             refuse_other_counts(control, {OBSERVATIONS: partition + 1})
         state = await read(servers)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
-        refuse_superseded(state, policy, MECHANISMS)
+        refuse_superseded(state, policy, MECHANISM_VERSION)
         opened = PartitionEngine(
             policy, keys, options, accept_policy=consent.accept_policy, accepted=state.accepted(),
             versions=state.versions, owns=lambda site: partition_of(site, partitions) == partition,

@@ -28,7 +28,7 @@ from connectors.monitoring.metric_values import BUCKETS, Family, Labels, MetricV
 from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
 from stream.records import SECOND, Micros
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 
 STALL = 60.0
@@ -220,7 +220,7 @@ class Monitor:
         self._clock, self._checks = clock, list[tuple[Callable[[], None], int]]()
         self._beats = 0
         self._port: MetricsServer | None = None
-        self.metrics.set("tacet_build_info", 1, version("tacet-occupancy"), MECHANISMS)
+        self.metrics.set("tacet_build_info", 1, version("tacet-occupancy"), MECHANISM_VERSION)
         if policy is not None:
             self.metrics.set("tacet_policy_info", 1, policy.version)
         if verb in ENGINE:

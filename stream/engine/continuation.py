@@ -20,7 +20,7 @@ from stream.engine.snapshot import SnapshotHead, Stages, open_snapshot, seal_sna
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.policy.document import PolicyDocument
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy, validate
 
 BEFORE: tuple[str, ...] = ()
@@ -43,9 +43,9 @@ def refuse_differences(
         msg = "key: must be the one this state was made with; another key would give other pseudonyms and other noise"
         raise UsageError(msg)
     check_mechanism_version(head.mechanisms)
-    if head.mechanisms != MECHANISMS:
+    if head.mechanisms != MECHANISM_VERSION:
         msg = (
-            f"mechanism version: must be {head.mechanisms}, under which this state was made, got {MECHANISMS}; "
+            f"mechanism version: must be {head.mechanisms}, under which this state was made, got {MECHANISM_VERSION}; "
             "--accept-policy lets it begin with the next window"
         )
         raise UsageError(msg)
@@ -59,14 +59,14 @@ def refuse_differences(
 
 def is_known(version: str) -> bool:
     """Whether this version can continue from the states of a mechanism version."""
-    return version in {*BEFORE, MECHANISMS}
+    return version in {*BEFORE, MECHANISM_VERSION}
 
 
 def check_mechanism_version(version: str) -> None:
     """Raise UsageError if this version cannot continue from the states of a mechanism version."""
     if not is_known(version):
         msg = (
-            f"mechanism version: must be {' or '.join((*BEFORE, MECHANISMS))} to continue from, got {version}; "
+            f"mechanism version: must be {' or '.join((*BEFORE, MECHANISM_VERSION))} to continue from, got {version}; "
             "'tacet recover' lists the remedies"
         )
         raise UsageError(msg)
@@ -80,8 +80,8 @@ def entries_without_state(entries: int, version: str) -> UsageError:
     """Return the error for ledger entries of another mechanism version when there is no state."""
     return UsageError(
         f"mechanism version: must be {version}, under which {entries} ledger entries were published that no saved "
-        f"state belongs to, got {MECHANISMS}; {PUT_BACK}; where none was saved yet, start version {version} once more, "
-        "under the same policy and key, until it has saved one, then this one with --accept-policy; "
+        f"state belongs to, got {MECHANISM_VERSION}; {PUT_BACK}; where none was saved yet, start version {version} "
+        "once more, under the same policy and key, until it has saved one, then this one with --accept-policy; "
         "'tacet recover --kafka' lists the other remedies"
     )
 
@@ -90,9 +90,9 @@ def entries_of_other_version(entries: int, version: str) -> UsageError:
     """Return the error for ledger entries beyond a state that another mechanism version made."""
     return UsageError(
         f"mechanism version: must be {version}, under which {entries} ledger entries beyond the saved state were "
-        f"published, got {MECHANISMS}; start version {version} once more, under the same policy and key, until it has "
-        "released their windows and saved its state, then this one with --accept-policy; 'tacet recover' lists the "
-        "other remedies"
+        f"published, got {MECHANISM_VERSION}; start version {version} once more, under the same policy and key, until "
+        "it has released their windows and saved its state, then this one with --accept-policy; 'tacet recover' lists "
+        "the other remedies"
     )
 
 
@@ -103,10 +103,10 @@ def adopted_from(snapshot: bytes) -> bytes:
     of policy. UsageError if this version cannot continue from the mechanism version that made the snapshot.
     """
     head, sites = unpack_snapshot(snapshot)
-    if head.mechanisms == MECHANISMS:
+    if head.mechanisms == MECHANISM_VERSION:
         return snapshot
     check_mechanism_version(head.mechanisms)
-    return seal_snapshot(head._replace(before=head.made_by, mechanisms=MECHANISMS), sites)
+    return seal_snapshot(head._replace(before=head.made_by, mechanisms=MECHANISM_VERSION), sites)
 
 
 class SavedState(NamedTuple):
@@ -175,7 +175,7 @@ class Continuation:
         return SavedState(
             policy, head.next_offset, head.audit_offset, sites,
             is_migrated=head.policy != policy.version or head.is_adopted, last=head.last, made_by=made_by,
-            is_adopted=made_by != MECHANISMS or head.policy != self.version,
+            is_adopted=made_by != MECHANISM_VERSION or head.policy != self.version,
         )  # fmt: skip
 
     def due_policy(self, current: str, entries: Collection[str]) -> Policy | None:
@@ -214,9 +214,9 @@ class Continuation:
             made_by: the mechanism version that made the state; None if there is no state.
             entries: the number of outstanding entries.
         """
-        if made_by not in (None, MECHANISMS):
+        if made_by not in (None, MECHANISM_VERSION):
             raise entries_of_other_version(entries, made_by)
-        if made_by is None and any(version != MECHANISMS for version in self._versions):
+        if made_by is None and any(version != MECHANISM_VERSION for version in self._versions):
             msg = (
                 f"ledger: {entries} entries were published and there is no state, while mechanism versions "
                 f"{', '.join(self._versions)} have worked here: which of them made the entries is not known; "

@@ -44,7 +44,7 @@ from stream.policy.document import PolicyDocument
 from stream.records import Micros, Published
 from stream.release.account_stage import AccountProgress, account_stage, extend_account
 from stream.release.backfill import count_as_published
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.state import decode_release_state, encode_release_state
 from stream.release.validation import validate
 
@@ -197,10 +197,10 @@ def successor(snapshot: bytes, keys: Keys) -> bytes:
     UsageError for the state of another mechanism version.
     """
     head, sites = open_snapshot(snapshot)
-    if head.mechanisms != MECHANISMS:
+    if head.mechanisms != MECHANISM_VERSION:
         msg = (
-            f"state: must be of mechanism version {MECHANISMS} before its ledger can end, got {head.mechanisms}; "
-            "run that version to end it, or this one with --accept-policy first"
+            f"state: must be of mechanism version {MECHANISM_VERSION} before its ledger can end, got "
+            f"{head.mechanisms}; run that version to end it, or this one with --accept-policy first"
         )
         raise UsageError(msg)
     continued = {site: chain_anew(ledger_and_account_only(stages)) for site, stages in sites.items()}
@@ -212,6 +212,6 @@ def first_snapshot(
 ) -> bytes:  # fmt: skip
     """Return the first snapshot of a new ledger; ``sites`` are the states of the former ledger under this policy."""
     head = SnapshotHead(
-        next_offset, audit_offset, policy, MECHANISMS, fingerprint(keys), last=None, before=MECHANISMS
+        next_offset, audit_offset, policy, MECHANISM_VERSION, fingerprint(keys), last=None, before=MECHANISM_VERSION
     )  # fmt: skip
     return seal_snapshot(head, {site: seal_site(site, stages) for site, stages in sites.items()})

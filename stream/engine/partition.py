@@ -57,7 +57,7 @@ from stream.keys import Keys, fingerprint
 from stream.pipeline import DEFAULTS, Options, Output
 from stream.policy.document import PolicyDocument
 from stream.records import Message, Micros, ObservationBatch, Published, Rejected
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 from stream.schemas import AUDIT
 from stream.sensing.watermark import MAX_CLOCK_SKEW, bounded, newest_session_of
@@ -86,7 +86,7 @@ class PartitionEngine:
         *,
         accept_policy: bool = False,
         accepted: Iterable[PolicyDocument] = (),
-        versions: Collection[str] = (MECHANISMS,),
+        versions: Collection[str] = (MECHANISM_VERSION,),
         owns: Callable[[str], bool] | None = None,
         overflow: OverflowPolicy = STAY_SUSPENDED,
     ) -> None:
@@ -138,7 +138,7 @@ class PartitionEngine:
 
         The entries beyond a saved state are therefore always those of the version that made the state.
         """
-        return self._restored.made_by != MECHANISMS
+        return self._restored.made_by != MECHANISM_VERSION
 
     def adopted(self) -> bool:
         """Return whether another policy or mechanism version made the restored state."""
@@ -148,7 +148,7 @@ class PartitionEngine:
         """Return the one record of this partition: position and the state of all sites."""
         self._audit_offset = audit_offset
         key, last = fingerprint(self._keys), self._verifier.mark()
-        head = SnapshotHead(next_offset, audit_offset, self.sites.version, MECHANISMS, key, last)
+        head = SnapshotHead(next_offset, audit_offset, self.sites.version, MECHANISM_VERSION, key, last)
         return seal_snapshot(head, self.sites.sealed())
 
     def rehearse(self, snapshot: bytes) -> bytes:

@@ -15,7 +15,7 @@ from stream.release.state import ReleaseState, blocked_until, continued, decode_
 from stream.release.thresholds import ThresholdReleases
 from stream.release.validation import Policy
 
-MECHANISMS = "1"
+MECHANISM_VERSION = "1"
 """Version of everything that decides a released byte; a state of another version is rejected."""
 
 

@@ -23,7 +23,7 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.errors import FinalityError, UsageError
 from stream.records import Message, Micros
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.schemas import AUDIT, parse_record
 
 Chains = dict[str, tuple[int, str]]
@@ -216,11 +216,11 @@ class Embedded:
 
     def _refuse_other_version(self) -> None:
         """Refuse to reproduce records of another mechanism version: a hash chain does not show the noise."""
-        others = {self.partition.mechanism_version, self._mark.mechanism_version()} - {None, MECHANISMS}
+        others = {self.partition.mechanism_version, self._mark.mechanism_version()} - {None, MECHANISM_VERSION}
         if self._unreached and others:
             msg = (
                 f"mechanism version: must be {min(map(str, others))}, which had a part in what was published beyond "
-                f"this store, got {MECHANISMS}; the store was set back, 'tacet recover' lists the remedies"
+                f"this store, got {MECHANISM_VERSION}; the store was set back, 'tacet recover' lists the remedies"
             )
             raise UsageError(msg)
 

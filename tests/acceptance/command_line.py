@@ -7,6 +7,8 @@ import io
 import json
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -137,6 +139,8 @@ def run(*arguments: str | Path, given: str = "") -> Done:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(problem):
         patch.setattr(sys, "argv", ["tacet", *map(str, arguments)])
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), encoding="utf-8"))
+        for module, name in ((threading, "excepthook"), (sys, "unraisablehook"), (warnings, "showwarning")):
+            patch.setattr(module, name, getattr(module, name))  # the command replaces it; it is given back
         try:
             main()
         except SystemExit as ended:

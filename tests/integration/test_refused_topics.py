@@ -12,7 +12,7 @@ from connectors.storage.kafka.topics import create_topics, refuse_settings, topi
 from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.keys import fingerprint
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
 from tests.acceptance.command_line import POLICY as TEXT
@@ -68,4 +68,4 @@ async def test_a_new_control_topic_hides_no_state_of_another_key(broker: AnyBrok
     await producer.stop()
     other = fingerprint(laboratory(2))
     with pytest.raises(UsageError, match=r"the state of partition 1 was made with; the control topic is new"):
-        await join(broker.bootstrap, POLICY, other, MECHANISMS, accept_policy=False)
+        await join(broker.bootstrap, POLICY, other, MECHANISM_VERSION, accept_policy=False)

@@ -41,7 +41,7 @@ from stream.errors import TacetError, UsageError
 from stream.keys import fingerprint
 from stream.pipeline import DEFAULTS, Options
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, private_topic, rfc3339
 from tests.simulation import processes
@@ -226,7 +226,7 @@ async def worker(
         refuse_retired(cluster, keys.ledger)
         key_files.serve(key_file, str(cluster.id))
         key = fingerprint(keys)
-        control = await join(bootstrap, policy, key, MECHANISMS, accept_policy=accept_policy, again=again)
+        control = await join(bootstrap, policy, key, MECHANISM_VERSION, accept_policy=accept_policy, again=again)
         await metadata.publish(bootstrap, site_metadata(policy))
     except UsageError as error:
         return _stopped("worker", error, 2)
@@ -241,7 +241,7 @@ async def worker(
             refuse_other_counts(control, {OBSERVATIONS: partition + 1})
         state = await read(bootstrap)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
-        refuse_superseded(state, policy, MECHANISMS)
+        refuse_superseded(state, policy, MECHANISM_VERSION)
         return PartitionEngine(
             policy, keys, options, accept_policy=accept_policy, accepted=state.accepted(), versions=state.versions,
             owns=lambda site: partition_of(site, partitions) == partition,

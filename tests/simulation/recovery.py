@@ -56,7 +56,7 @@ from stream.errors import TacetError
 from stream.pipeline import Options
 from stream.policy.document import PolicyDocument
 from stream.records import Micros
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 from stream.schemas import CONTROL, OBSERVATIONS, is_private, parse_time
 from tests.simulation import occupancy
@@ -297,7 +297,7 @@ class Operator:
         state, entries, published = await ledger_of(self.bootstrap)
         made = Republication(
             policy, state.accepted(), key_files.FileKeys(key_file), Options(), entries, published,
-            state.versions or (MECHANISMS,),
+            state.versions or (MECHANISM_VERSION,),
         )  # fmt: skip
         async for record in observations(self.bootstrap):
             made.take(record.key.decode(), record.value, record.timestamp_ms * 1000)

@@ -23,7 +23,7 @@ from stream.keys import subkey
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.release import counts, stage
 
-NOW, LATER = stage.MECHANISMS, str(int(stage.MECHANISMS) + 1)
+NOW, LATER = stage.MECHANISM_VERSION, str(int(stage.MECHANISM_VERSION) + 1)
 
 
 def changes() -> Iterator[tuple[ModuleType, str, Any]]:
@@ -31,7 +31,10 @@ def changes() -> Iterator[tuple[ModuleType, str, Any]]:
 
     Every module takes the version to come for the present one, and the present one for one before.
     """
-    for name, former, new in (("MECHANISMS", NOW, LATER), ("BEFORE", continuation.BEFORE, (*continuation.BEFORE, NOW))):
+    for name, former, new in (
+        ("MECHANISM_VERSION", NOW, LATER),
+        ("BEFORE", continuation.BEFORE, (*continuation.BEFORE, NOW)),
+    ):
         for module in list(sys.modules.values()):
             ours = module.__name__.startswith(("stream.", "connectors.", "tests.simulation."))
             if ours and getattr(module, name, None) == former:

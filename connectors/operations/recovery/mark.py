@@ -14,7 +14,7 @@ from connectors.storage.embedded.store import SqliteStore
 from stream.accounting.audit import ChainLink
 from stream.engine.snapshot import open_snapshot
 from stream.errors import DataError, UsageError
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 
 
 def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
@@ -35,7 +35,7 @@ def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
             raise UsageError(msg)
         states = {site: link for site, link in known.items() if link.sequence}
         heads = audit_of([states], recorded, keys.audit).chains(parse_entries(store.entries()))
-        made_by = MECHANISMS if snapshot is None else open_snapshot(snapshot)[0].made_by
+        made_by = MECHANISM_VERSION if snapshot is None else open_snapshot(snapshot)[0].made_by
         bind_again(key_file, store.id, heads, made_by)
     return heads
 

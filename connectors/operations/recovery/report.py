@@ -38,7 +38,7 @@ from stream.engine.snapshot import open_snapshot, sensing_status
 from stream.errors import AuditError, DataError, KeyFileError
 from stream.keys import fingerprint
 from stream.policy.document import PolicyDocument
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def replaying_version(state: StoredState) -> str | None:
     """
     versions = set(state.versions)
     if state.snapshot is None:
-        return MECHANISMS if versions <= {MECHANISMS} else None
+        return MECHANISM_VERSION if versions <= {MECHANISM_VERSION} else None
     return next(iter(versions)) if len(versions) == 1 else None
 
 
@@ -219,15 +219,15 @@ def of_version(state: StoredState, advice: Advice) -> Iterator[Obstacle]:
     if state.snapshot is None:
         return
     version = open_snapshot(state.snapshot)[0].mechanisms
-    made = f"{state.name}: its state was made by mechanism version {version}, this is version {MECHANISMS}"
+    made = f"{state.name}: its state was made by mechanism version {version}, this is version {MECHANISM_VERSION}"
     if not is_known(version):
-        known = " and ".join((*BEFORE, MECHANISMS))
+        known = " and ".join((*BEFORE, MECHANISM_VERSION))
         again = Remedy(
             f"'{advice.command}' of mechanism version {version}; {advice.versions_between}",
             f"{STARTS_AGAIN} with each change; budgets and account continue",
         )
         yield Obstacle(f"{made}, which continues only from version {known}", (again, advice.new_ledger))
-    elif version != MECHANISMS and state.beyond:
+    elif version != MECHANISM_VERSION and state.beyond:
         finish = Remedy(
             f"start mechanism version {version} once more, under the same policy and key, until it has released these "
             f"windows and saved its state; then '{advice.command} --accept-policy' of this version",
@@ -238,7 +238,7 @@ def of_version(state: StoredState, advice: Advice) -> Iterator[Obstacle]:
             f"{state.name}: {state.beyond} ledger entries are beyond its state, which mechanism version {version} made",
             (finish, advice.new_ledger) if alone else (advice.copy, advice.new_ledger),
         )
-    elif version != MECHANISMS:
+    elif version != MECHANISM_VERSION:
         accept = Remedy(
             f"stop everything of that version, then '{advice.command} --accept-policy'",
             f"{STARTS_AGAIN}; the attributes of the current day are not published",

@@ -34,7 +34,7 @@ from stream.errors import AuditError, KeyFileError, UsageError
 from stream.keys import key_day_of
 from stream.policy.document import PolicyDocument
 from stream.records import Micros
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.runners.embedded import Chains
 from stream.schemas import rfc3339
 
@@ -248,7 +248,7 @@ class EmbeddedStorage:
         available = all(key_files.has_key_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
         if version is None or not available:
             return
-        which = "" if version == MECHANISMS else f"with mechanism version {version}, which made them: "
+        which = "" if version == MECHANISM_VERSION else f"with mechanism version {version}, which made them: "
         yield Remedy(
             f"{which}'tacet run --observations' with the recording from which the missing windows were made, under the "
             "same policy and key: the same observations make the same entries again",

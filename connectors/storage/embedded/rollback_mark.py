@@ -24,7 +24,7 @@ from typing import Any
 from connectors.keys import key_files
 from connectors.secrets.private_files import itself, locked, replace_file
 from stream.errors import AuditError, FinalityError, UsageError
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.runners.embedded import Chains
 from stream.schemas import rfc3339
 
@@ -157,7 +157,7 @@ class MarkFile:
                 marks = _load(self._path)
                 self._refuse_moved(marks)
                 self._marks |= grown
-                self._made_by = MECHANISMS
+                self._made_by = MECHANISM_VERSION
                 self._write(marks | {self._store: self._marks})
 
 

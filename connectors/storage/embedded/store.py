@@ -31,7 +31,7 @@ from stream.encryption import Kind, seal, unseal, version_of
 from stream.engine.outputs import OutputRecord
 from stream.errors import UsageError
 from stream.records import Micros
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE, RESTRICTED
 
 _DAY_MS = 86_400_000
@@ -121,7 +121,7 @@ class SqliteStore:
         with naming_errors(self._path), transaction(self._db):
             self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, '')", (f"mechanisms/{MECHANISMS}",))
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, '')", (f"mechanisms/{MECHANISM_VERSION}",))
 
     def _expire(self, now_ms: int) -> None:
         """Delete records whose retention has ended. The retention of records without a time starts now."""

@@ -17,7 +17,7 @@ from stream.engine.site_engines import OverflowPolicy
 from stream.errors import FinalityError, LaterVersionError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record, parse_time
 from tests.support.hash_chain import verify_chain
@@ -131,17 +131,21 @@ def test_a_changed_policy_is_refused_with_both_versions(snapshot: Any, old: Any,
 
 
 def test_another_mechanism_version_is_refused(snapshot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MECHANISMS", "other")
-    monkeypatch.setattr(module, "BEFORE", (MECHANISMS,))
-    with pytest.raises(UsageError, match=rf"mechanism version: must be {MECHANISMS}, .*got other; --accept-policy"):
+    monkeypatch.setattr(module, "MECHANISM_VERSION", "other")
+    monkeypatch.setattr(module, "BEFORE", (MECHANISM_VERSION,))
+    with pytest.raises(
+        UsageError, match=rf"mechanism version: must be {MECHANISM_VERSION}, .*got other; --accept-policy"
+    ):
         PartitionEngine(POLICY, laboratory()).restore(snapshot)
 
 
 def test_a_mechanism_version_from_which_none_can_go_on_is_refused_whatever_is_accepted(
     snapshot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MECHANISMS", "other")
-    with pytest.raises(UsageError, match=f"must be other to continue from, got {MECHANISMS}; 'tacet recover' lists"):
+    monkeypatch.setattr(module, "MECHANISM_VERSION", "other")
+    with pytest.raises(
+        UsageError, match=f"must be other to continue from, got {MECHANISM_VERSION}; 'tacet recover' lists"
+    ):
         PartitionEngine(POLICY, laboratory(), accept_policy=True).restore(snapshot)
 
 

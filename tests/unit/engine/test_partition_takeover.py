@@ -16,7 +16,7 @@ from stream.engine.partition import PartitionEngine
 from stream.engine.ports import LossError
 from stream.engine.snapshot import chains, open_snapshot, seal_site, seal_snapshot
 from stream.errors import FinalityError, UsageError
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record
 from tests.support.hash_chain import verify_chain
@@ -197,8 +197,8 @@ def test_recover_names_the_consent_with_which_this_version_continues_from_the_on
 def test_recover_names_a_state_of_a_version_from_which_none_continues() -> None:
     (unknown,) = found(of_version("9"))
     assert unknown.what == (
-        f"partition 0: its state was made by mechanism version 9, this is version {MECHANISMS}, "
-        f"which continues only from version {MECHANISMS}"
+        f"partition 0: its state was made by mechanism version 9, this is version {MECHANISM_VERSION}, "
+        f"which continues only from version {MECHANISM_VERSION}"
     )
     assert [remedy.do.split(",")[0].split(";")[0] for remedy in unknown.remedies] == [
         "'tacet worker' of mechanism version 9",
@@ -207,9 +207,9 @@ def test_recover_names_a_state_of_a_version_from_which_none_continues() -> None:
 
 
 def test_recover_names_entries_whose_version_is_unknown() -> None:
-    assert found(None, 3, MECHANISMS) == []
-    (alone,) = found(None, 3, MECHANISMS, LATER)
-    assert f"mechanism versions {MECHANISMS}, {LATER} have worked here" in alone.what
+    assert found(None, 3, MECHANISM_VERSION) == []
+    (alone,) = found(None, 3, MECHANISM_VERSION, LATER)
+    assert f"mechanism versions {MECHANISM_VERSION}, {LATER} have worked here" in alone.what
     assert "from a mirror" in alone.remedies[0].do
 
 

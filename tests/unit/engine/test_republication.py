@@ -15,7 +15,7 @@ from stream.engine.republication import Republication
 from stream.errors import AuditError, UsageError
 from stream.pipeline import DEFAULTS
 from stream.records import Heartbeat, ObservationBatch
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, is_private
 from tests.support.small_building import SITE, Seen, building, laboratory, messages, people
@@ -70,7 +70,7 @@ def records() -> dict[str, bytes]:
 
 def made(
     log: Iterable[bytes] = LOG, published: dict[str, bytes] | None = None, lost: Iterable[str] = (),
-    versions: Sequence[str] = (MECHANISMS,),
+    versions: Sequence[str] = (MECHANISM_VERSION,),
 ) -> Republication:  # fmt: skip
     kept = {name: value for name, value in (published or records()).items() if name not in set(lost)}
     republication = Republication(POLICY, [], laboratory(), DEFAULTS, entries(), kept, versions)
@@ -123,11 +123,11 @@ def test_a_record_that_is_there_with_other_bytes_ends_it() -> None:
 def test_what_another_mechanism_version_may_have_made_is_not_made_again() -> None:
     """An entry does not show the noise, so equal entries would not prove equal records."""
     with pytest.raises(UsageError, match="which of them made the entries is not known"):
-        made(lost=records(), versions=["another", MECHANISMS])
+        made(lost=records(), versions=["another", MECHANISM_VERSION])
 
 
 def test_sites_without_a_ledger_are_left_alone() -> None:
-    republication = Republication(POLICY, [], laboratory(), DEFAULTS, [], {}, [MECHANISMS])
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, [], {}, [MECHANISM_VERSION])
     for value in LOG:
         republication.take(SITE, value)
     republication.finish()
@@ -144,7 +144,7 @@ def test_a_message_that_closes_windows_beyond_the_ledger_publishes_none_of_these
     outputs = live(log)
     times = sorted({output.timestamp_ms for output in outputs if output.topic == AUDIT})
     entries = [out.value for out in outputs if out.topic == AUDIT and out.timestamp_ms <= times[1]]
-    republication = Republication(POLICY, [], laboratory(), DEFAULTS, entries, {}, [MECHANISMS])
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, entries, {}, [MECHANISM_VERSION])
     for value in log:
         republication.take(SITE, value)
     republication.finish()

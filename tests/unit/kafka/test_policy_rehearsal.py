@@ -13,14 +13,14 @@ from connectors.keys import key_files
 from connectors.storage.kafka import cluster
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Pipeline
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from tests.support.small_building import laboratory
 from tests.unit.engine.test_partition_takeover import NEW, OLD, scenario
 
 
 def control(current: str = OLD.version) -> Any:
     return SimpleNamespace(
-        partitions=1, versions=(MECHANISMS,), accepted=lambda: [OLD],
+        partitions=1, versions=(MECHANISM_VERSION,), accepted=lambda: [OLD],
         current=lambda: current, id="c",
     )  # fmt: skip
 

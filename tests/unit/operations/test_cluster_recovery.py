@@ -18,9 +18,9 @@ from stream.engine.ports import LossError
 from stream.engine.snapshot import SnapshotHead, seal_snapshot
 from stream.errors import AuditError
 from stream.keys import fingerprint
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 
-HEAD = SnapshotHead(1, 0, "policy", MECHANISMS, "key", None)
+HEAD = SnapshotHead(1, 0, "policy", MECHANISM_VERSION, "key", None)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from stream.encoding import encode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.snapshot import SnapshotHead, seal_snapshot
 from stream.records import MINUTE, Heartbeat, Micros
-from stream.release.stage import MECHANISMS
+from stream.release.stage import MECHANISM_VERSION
 from stream.schemas import rfc3339
 from stream.sensing.state import SensingStatus
 
@@ -71,7 +71,7 @@ async def test_a_position_that_the_log_no_longer_holds_is_found(
         return {0: 17}
 
     monkeypatch.setattr(cluster, "begin_offsets", begin)
-    snapshot = seal_snapshot(SnapshotHead(position, 0, "policy", MECHANISMS, "key", None), {})
+    snapshot = seal_snapshot(SnapshotHead(position, 0, "policy", MECHANISM_VERSION, "key", None), {})
     found = await cluster._loss("servers", 0, snapshot, 20, cluster._Given(None, [], ClusterState()))
     assert found is None if said is None else said in (found or "")
 
