@@ -1,9 +1,8 @@
 """The ledger: all charges of a site, in order, in a hash chain, in integers.
 
-A charge is written before its record is published, in units of 1e-9 of an epsilon, under the record's id and
-attempt. Budgets refer to the UTC day of the window's start. A window that a budget
-cannot pay is denied, and the denial is also an entry. A denial depends on earlier entries and the policy alone, never
-on counts.
+A charge is written before its record is published, in units of 1e-9 of an epsilon, under the record's id and attempt.
+Budgets refer to the UTC day of the window's start. A window that a budget cannot pay is denied, and the denial is also
+an entry. A denial depends on earlier entries and the policy alone, never on counts.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ def prior_of(law: NoiseLaw, same: Usual, others: Usual) -> Prior:
 
 
 def learn(
-    law: NoiseLaw, usual: Usual, prior: Prior, noisy: Sequence[Floats | None], told: Smoothed
+    law: NoiseLaw, usual: Usual, prior: Prior, noisy: Sequence[Floats | None], smoothed: Smoothed
 ) -> tuple[Usual, Estimated]:
     """Return what is known after a day, and the day's revised counts.
 
@@ -302,17 +302,17 @@ def learn(
         usual: what is known of such days.
         prior: that of the day.
         noisy: as for ``smooth``.
-        told: the day by this prior, from ``smooth``.
+        smoothed: the day by this prior, from ``smooth``.
     """
     ticks = len(prior.mean)
     share = LEARNT_SHARE if usual.days else 1.0
-    counts, steps = told.counts, usual.steps
+    counts, steps = smoothed.counts, usual.steps
     for number in range(_PASSES if usual.days else _FIRST_PASSES):
         if number:
-            told = smooth(law, prior._replace(steps=_of_bins(law, steps, ticks)), noisy)
-        steps = usual.steps + share * (_binned(told.steps, ticks) - usual.steps)
+            smoothed = smooth(law, prior._replace(steps=_of_bins(law, steps, ticks)), noisy)
+        steps = usual.steps + share * (_binned(smoothed.steps, ticks) - usual.steps)
     if not usual.days:
-        counts, first = told.counts, np.full_like(prior.first, _FIRST_SPREAD * law.variance)
+        counts, first = smoothed.counts, np.full_like(prior.first, _FIRST_SPREAD * law.variance)
     else:
         first = usual.first + share * (np.square(counts.mean[0] - prior.mean[0]) + counts.variance[0] - usual.first)
     mean = prior.mean.copy()

@@ -138,8 +138,8 @@ class ChangeState:
     """What is known of weekdays, and of weekends."""
 
 
-class _Told(NamedTuple):
-    """What a day tells by what was expected of it."""
+class _DayEvidence(NamedTuple):
+    """The released values of a day, and what they say of its counts."""
 
     noisy: list[Floats | None]
     """y at each position; None where it was not released."""
@@ -204,9 +204,9 @@ class Changes:
         """
         histories: list[RevisedDay] = []
         if state.day != item.slot.day:
-            told = self._told(state)
-            histories = self._history(state, told)
-            state = self._next_day(state, told, item.slot.day, WEEKEND if item.slot.weekend else WEEKDAY)
+            evidence = self._evidence(state)
+            histories = self._history(state, evidence)
+            state = self._next_day(state, evidence, item.slot.day, WEEKEND if item.slot.weekend else WEEKDAY)
         _check_position(self.factor, item.position, len(state.released) - 1)
         prior, track, measured = self._prior(state), state.track, state.measured
         for position in range(len(measured), item.position):
@@ -233,34 +233,34 @@ class Changes:
     def _prior(self, state: ChangeState) -> noise_filter.Prior:
         return noise_filter.prior_of(self.law, state.usual[state.kind], state.usual[1 - state.kind])
 
-    def _next_day(self, state: ChangeState, told: _Told | None, day: int, kind: int) -> ChangeState:
+    def _next_day(self, state: ChangeState, evidence: _DayEvidence | None, day: int, kind: int) -> ChangeState:
         """Return the state at a day's start, having learnt from the day before."""
         usual = state.usual
-        if self.calendar and told:
-            learnt, _ = noise_filter.learn(self.law, usual[state.kind], self._prior(state), *told)
+        if self.calendar and evidence:
+            learnt, _ = noise_filter.learn(self.law, usual[state.kind], self._prior(state), *evidence)
             usual = (learnt, usual[WEEKEND]) if state.kind == WEEKDAY else (usual[WEEKDAY], learnt)
         fresh = ChangeState(day, kind, self._nothing, (), state.track, usual)
         begun = noise_filter.begin(self._prior(fresh))
         return ChangeState(day, kind, self._nothing, (), begun, usual)
 
-    def _told(self, state: ChangeState) -> _Told | None:
-        """Return what the day so far tells; None where nothing of it was released."""
+    def _evidence(self, state: ChangeState) -> _DayEvidence | None:
+        """Return the evidence of the day so far; None where nothing of it was released."""
         if not any(state.released):
             return None
         noisy = [
             reconstructed(self.factor, state.measured[: position + 1]) if was_released else None
             for position, was_released in enumerate(state.released)
         ]
-        return _Told(noisy, noise_filter.smooth(self.law, self._prior(state), noisy))
+        return _DayEvidence(noisy, noise_filter.smooth(self.law, self._prior(state), noisy))
 
     def rest(self, state: ChangeState) -> list[RevisedDay]:
         """Return the revised values of the current day, of its released windows so far; nothing before any."""
-        return self._history(state, self._told(state))
+        return self._history(state, self._evidence(state))
 
-    def _history(self, state: ChangeState, told: _Told | None) -> list[RevisedDay]:
-        if state.day is None or not told:
+    def _history(self, state: ChangeState, evidence: _DayEvidence | None) -> list[RevisedDay]:
+        if state.day is None or not evidence:
             return []
-        median, half_width = self._published(*(each[list(state.released)] for each in told.smoothed.counts))
+        median, half_width = self._published(*(each[list(state.released)] for each in evidence.smoothed.counts))
         return [RevisedDay(state.day, np.arange(self.nodes), median, half_width, True)]
 
     def pause(self, state: ChangeState) -> ChangeState:
