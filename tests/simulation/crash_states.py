@@ -236,6 +236,11 @@ class Disk:
             elif path.name not in folder.entries:
                 self._enter(_Entry(folder, "", path.name, _File() if kind == "create" else _Folder()))
 
+    def is_synced(self, path: Path) -> bool:
+        """Return whether a file has no change since its last sync."""
+        file = self._at(self._root / path)
+        return isinstance(file, _File) and not file.later
+
     def _enter(self, entry: _Entry) -> None:
         entry.apply(entry.folder.entries)
         self._pending.append(entry)

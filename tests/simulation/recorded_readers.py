@@ -30,6 +30,7 @@ from tests.simulation.recorded_run import START
 FOLDERS = ("state", "index", "backups")
 """The folders of the run, as an operator makes them: none shares the syncs of another."""
 STORE = Path("stores/store")
+INDEX = Path("index/history.duckdb")
 AUDIENCE = "facilities"
 KEY = b"k" * 32
 """The key of the opt-outs."""
@@ -47,7 +48,7 @@ def releases(inputs: Path) -> list[tuple[int, bytes]]:
 
 def history(root: Path) -> ReleaseHistory:
     """Open the service's index."""
-    return ReleaseHistory(root / "index" / "history.duckdb", {})
+    return ReleaseHistory(root / INDEX, {})
 
 
 async def run(root: Path, inputs: Path, report: Callable[[str], None], *, until: int = -1) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.keys.opt_outs import OptOutFile
+from connectors.serve.history.index import HistoryError
 from connectors.sources.cloud.processor import ReplayCache
 from connectors.storage.embedded.backup import restore
 from connectors.storage.embedded.reader import read_topic
@@ -54,7 +55,27 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return Recording(record(words, root, folder / "trace"), root, inputs)
 
 
-def check_kept(folder: Path, disk: Disk) -> None:
+def remove_damaged_index(folder: Path, disk: Disk) -> bool:
+    """Do what the error of a damaged index says; return whether that was necessary.
+
+    DuckDB overwrites blocks of its file that are in use, so a cut in the middle of a checkpoint may damage it, and only
+    then. It is built again from the records.
+    """
+    file, problem = folder / recorded_readers.INDEX, ""
+    try:
+        if file.exists():
+            recorded_readers.history(folder).close()
+    except HistoryError as error:
+        problem = str(error)
+    if problem:
+        assert problem.endswith("a damaged one may be removed: it is built again")
+        assert not disk.is_synced(recorded_readers.INDEX), "damaged, although no checkpoint was being written"
+        for each in file.parent.glob(f"{file.name}*"):
+            each.unlink()
+    return bool(problem)
+
+
+def check_kept(folder: Path, disk: Disk, *, index_was_damaged: bool) -> None:
     """Check that hooks and opt-outs know whatever they promised to know, and the index what it was given."""
     numbers = promised(disk, ("taken", "out", "indexed"))
     with closing(ReplayCache(folder / "state" / "hooks")) as taken:
@@ -62,8 +83,9 @@ def check_kept(folder: Path, disk: Disk) -> None:
     if numbers["out"] > 0:
         left_out = OptOutFile(folder / "state" / "opt-outs", KEY)
         assert all(left_out.leaves_out(name(each), LATER) for each in range(1, numbers["out"] + 1)), "counted again"
-    with closing(recorded_readers.history(folder)) as indexed:
-        assert len(indexed.since(AUDIENCE, "start")) >= numbers["indexed"], "the index lost what it had"
+    if not index_was_damaged:
+        with closing(recorded_readers.history(folder)) as indexed:
+            assert len(indexed.since(AUDIENCE, "start")) >= numbers["indexed"], "the index lost what it had"
 
 
 def check_copies(folder: Path, disk: Disk, recording: Recording, target: Path) -> None:
@@ -101,8 +123,9 @@ def try_states(recording: Recording, tmp_path: Path, seed: int, number: int) -> 
         folder = tmp_path / "state"
         disk.crash(rng, folder)
         try:
+            damaged = remove_damaged_index(folder, disk)
             if "open" in disk.reports:
-                check_kept(folder, disk)
+                check_kept(folder, disk, index_was_damaged=damaged)
             check_copies(folder, disk, recording, tmp_path / "restored")
             go_on(folder, disk, recording)
         except BaseException as error:
