@@ -262,9 +262,14 @@ class WireRun(Run):
         return True
 
     def _key_day_is_over(self) -> bool:
-        """Return whether the day before this one has no key any more; files of keys are read as JSON."""
+        """Return whether the day before this one has no key any more; files of keys are read as JSON.
+
+        A day is over when every site is past it. If a key follows another when all has been read, no site is.
+        """
         if self._resting:
             return False
+        if len(self._keys) > 1 and len(self._awaited()) < len(occupancy.SITES):
+            return True
         stored = [json.loads(path.read_bytes()) for path in self._key_files()]
         days = [each[name]["day"] for each in stored for name in ("noise", "data")]
         return self._is_operators or min(days) > occupancy.BEGIN // DAY
@@ -600,15 +605,19 @@ class WireRun(Run):
         """Stop everything, and start an operator when it has stopped."""
         self._resting, self._restarted = True, {0, 1, 2}
         there = [self.processes[name] for name in ("ingest", *WORKERS) if name in self.processes]
-        for process in (each for each in there if each.alive and not each.paused):
-            self._told.append(process)
-            process.signal(signal.SIGTERM)
+        stopped = list[Process]()
 
         def look() -> None:
-            if any(process.alive and not process.paused for process in there):
+            running = [process for process in there if process.alive and not process.paused]
+            for process in running:
+                if process not in stopped:  # also one that was paused at first
+                    stopped.append(process)
+                    self._told.append(process)
+                    process.signal(signal.SIGTERM)
+            if running:
                 self.world.after(0.5, look)
-                return
-            self._start(operator)
+            else:
+                self._start(operator)
 
         look()
 
