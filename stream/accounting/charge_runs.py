@@ -63,15 +63,15 @@ def add_window(runs: list[ChargeRun[Value]], end: Micros, charge: Value) -> None
 
 def runs_after(runs: Iterable[ChargeRun[Value]], end: Micros) -> list[ChargeRun[Value]]:
     """Return the rest of the runs without the windows that end at ``end`` or earlier."""
-    whole_or_rest = (spell if spell.first > end else spell.since(end) for spell in runs)  # most are whole
+    whole_or_rest = (run if run.first > end else run.since(end) for run in runs)  # most are whole
     return [left for left in whole_or_rest if left is not None]
 
 
 def windows_within(runs: Iterable[ChargeRun[Value]], first: Micros, last: Micros) -> Iterator[tuple[Micros, Value]]:
     """Yield (end, charge) of every window that ends at ``first``, at ``last`` or between them."""
-    for spell in runs_after(runs, first - 1):
-        for number in range(spell.windows):
-            end = spell.first + number * spell.step
+    for run in runs_after(runs, first - 1):
+        for number in range(run.windows):
+            end = run.first + number * run.step
             if end > last:
                 break
-            yield end, spell.charge
+            yield end, run.charge
