@@ -36,9 +36,14 @@ def by_enumeration(epsilons: Sequence[float], priors: Sequence[float] | None = N
 
 
 def drawn(seed: int, k: int) -> tuple[list[float], list[float] | None]:
-    """Draw epsilons of many sizes and, half of the time, priors."""
+    """Draw epsilons and, half of the time, priors.
+
+    Epsilons are of many sizes, so that one large one decides, or, for every third seed, alike: many decide together.
+    """
     random_ = random.Random(seed)
     epsilons = [random_.choice([random_.uniform(0, 3), 10 ** random_.uniform(-5, 1)]) for _ in range(k)]
+    if seed % 3 == 0:
+        epsilons = [random_.uniform(0.1, 1.5) for _ in range(k)]
     return epsilons, [random_.uniform(0.01, 1) for _ in range(k)] if random_.random() < 0.5 else None
 
 
