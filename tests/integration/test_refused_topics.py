@@ -8,10 +8,12 @@ from aiokafka.admin import NewTopic
 
 from connectors.operations.recovery.cluster import read_cluster
 from connectors.storage.kafka.cluster import join
+from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.topics import create_topics, refuse_settings, topic_config, topic_names
 from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.keys import fingerprint
+from stream.records import Heartbeat
 from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
@@ -49,6 +51,21 @@ async def test_settings_under_which_something_would_be_lost_are_refused(
     (found,) = (await read_cluster(broker.bootstrap, None, POLICY)).topics
     assert found.what == problem
     assert f"--add-config {key}={right}" in found.remedies[0].do
+
+
+@pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
+@on_any_broker
+async def test_an_ingest_sends_only_where_the_broker_stamps_what_comes(broker: AnyBroker, stamps: str) -> None:
+    """The setting may change while it runs."""
+    await create(broker, OBSERVATIONS, message_timestamp_type=stamps)
+    sink = KafkaSink(broker.bootstrap)
+    await sink.start()
+    if stamps == "LogAppendTime":
+        await sink.append(Heartbeat("east", "10.0.0.1", 1, 0))
+    else:
+        with pytest.raises(UsageError, match=r"must have message\.timestamp\.type=LogAppendTime; set it with"):
+            await sink.append(Heartbeat("east", "10.0.0.1", 1, 0))
+    await sink.stop()
 
 
 @on_any_broker
