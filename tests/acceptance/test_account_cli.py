@@ -14,8 +14,10 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.storage.embedded.runner import opened
+from stream.policy.people import Truth
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import run, tacet
+from tests.support.people_models import HALLS, model_of, small_policy
 from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 
 KNOWN = """
@@ -53,6 +55,24 @@ def account(scenario: Scenario, *arguments: str) -> Any:
 
 def of_coalition(scenario: Scenario, members: str, *arguments: str) -> Any:
     return account(scenario, "--coalition", members, "--policy", str(scenario.policy), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("truth", "price"),
+    [(Truth(public=True), "nothing, they are public"), (Truth(public=False, epsilon="0.5"), "epsilon 0.5")],
+)
+def test_it_says_what_counts_of_people_have_cost(scenario: Scenario, tmp_path: Path, truth: Truth, price: str) -> None:
+    model = model_of(small_policy(), truth=truth)
+    (tmp_path / "people.json").write_bytes(model.to_bytes())
+    people = f'\n[people]\nmodel = "people.json"\ndigest = "{model.digest}"\n'
+    (tmp_path / "people.toml").write_text(policy_text(HALLS) + people)
+    done = run("account", "--store", scenario.store, "--policy", tmp_path / "people.toml")
+    assert done.code == 0, done.problem
+    said = " ".join(done.out.split())
+    assert (
+        f"halls-people for facilities: the counts of people behind model {model.digest[:16]} cost {price}, for one"
+        in said
+    )
 
 
 def test_now_it_is_the_last_record_that_streamed(scenario: Any) -> None:
