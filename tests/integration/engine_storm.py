@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,10 +164,11 @@ class EngineStorm:
         """
         async with waiting_for("a window of every site under the policy that was begun"):
             while True:
-                entries = [orjson.loads(record.value) for record in await records(self.broker.bootstrap, AUDIT)]
-                latest = {entry["site"]: entry["policy_version"] for entry in entries}
-                if set(latest) == set(SITES) and set(latest.values()) == {self.version}:
-                    return
+                with suppress(ConnectionError):  # the storm takes the broker away too
+                    entries = [orjson.loads(record.value) for record in await records(self.broker.bootstrap, AUDIT)]
+                    latest = {entry["site"]: entry["policy_version"] for entry in entries}
+                    if set(latest) == set(SITES) and set(latest.values()) == {self.version}:
+                        return
                 await asyncio.sleep(1.0)
 
     # --- what others send -----------------------------------------------------------------------------
