@@ -223,7 +223,10 @@ MADE = [
     ("docs/reference/commands.md", f"seconds, {SHORTEST_SESSION:.0f} to {LONGEST_SESSION:.0f}, of silence"),
     ("docs/reference/commands.md", f"seconds, {SHORTEST_OPENING:.0f} to {LONGEST_OPENING:.0f}; a worker ends with 1"),
     ("docs/deployment.md", f"{WORDS[int(OPEN_TIMEOUT) // 60]} minutes by default, it ends with 1"),
-    ("docs/deployment.md", f"can reach no broker for {BROKER_PATIENCE:.0f} s while it starts or reads ends with 1"),
+    (
+        "docs/deployment.md",
+        f"can reach no broker for {BROKER_PATIENCE:.0f} s while it starts or opens a partition ends with 1",
+    ),
     ("docs/reference/policy.md", f"at most {LONGEST_REFRESH // DAY}, the daily budget"),
     ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),
     ("docs/reference/policy.md", f"absent at {WORDS[EMPTY_TICKS]} ticks in a row"),

@@ -654,6 +654,7 @@ def guarded(world: World) -> Iterator[None]:
     former = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     for owner, name, value in changed:
         setattr(owner, name, value)
+    make_record = logging.getLogRecordFactory()
     logging.setLogRecordFactory(_record_of_text)
     lines = _Lines(world)
     loggers = [(logger, logger.level) for logger in map(logging.getLogger, ("connectors", "stream"))]
@@ -671,7 +672,7 @@ def guarded(world: World) -> Iterator[None]:
         for logger, level in loggers:
             logger.removeHandler(lines)
             logger.setLevel(level)
-        logging.setLogRecordFactory(logging.LogRecord)
+        logging.setLogRecordFactory(make_record)
         random.setstate(chance)
         for owner, name, value in former:
             setattr(owner, name, value)
@@ -734,7 +735,7 @@ class _Lines(logging.Handler):
 def _dispose(world: World) -> None:
     """Let go of what is left, in silence: coroutines that nobody runs on end here, and complain.
 
-    Services of mode's that end so leave tasks on the event loop, which end when the loop is closed.
+    Services of mode that end here leave tasks on the event loop. These are dropped with the loop, and may leave others.
     """
     loops, disabled = asyncio.DefaultEventLoopPolicy(), logging.root.manager.disable
     asyncio.set_event_loop_policy(loops)
