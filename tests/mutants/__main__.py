@@ -7,14 +7,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from .catalogue import FOLDER, CatalogueError, Mutant, locate, read_catalogue
 from .run import BROKEN, KILLED, SURVIVED, Result, run
-from .standard import modules, nearest, some_of
+from .standard import modules, nearest, quickest, some_of
 
 ROOT = FOLDER.parents[1]
+MOST_NEAR = 3
+"""So many of the tests that the catalogue names for a module are tried on each standard mutant."""
 
 
 def main() -> int:
@@ -23,9 +26,10 @@ def main() -> int:
     parser.add_argument("--changed", metavar="BASE", help="only entries whose file or nearest tests differ from BASE")
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="only entries with NAME in theirs")
     parser.add_argument("--at-most", type=int, metavar="N", help="of more than N entries, N spread over them all")
-    parser.add_argument("--standard", metavar="PATH", action="append", default=[], help="of this module or folder")
-    parser.add_argument("--of-each", type=int, default=10, metavar="N", help="with --standard: N of each module")
-    parser.add_argument("--tests", action="append", default=[], help="with --standard: these, not those that import it")
+    parser.add_argument("--standard", metavar="PATH", action="append", default=[], help="standard mutants of it")
+    parser.add_argument("--of-each", type=int, default=10, metavar="N",
+                        help="with --standard: as many as a module lacks to N entries of the catalogue")  # fmt: skip
+    parser.add_argument("--tests", action="append", default=[], help="with --standard: these, not the nearest ones")
     parser.add_argument("--list", action="store_true", help="say which would be tried, and try none")
     parser.add_argument("--untouched", action="store_true", help="list the modules that decide, and have no entry")
     parser.add_argument("--jobs", type=int, default=1, help="how many at the same time")
@@ -61,9 +65,20 @@ def main() -> int:
 
 
 def _standard(paths: list[str], of_each: int, tests: tuple[str, ...]) -> list[Mutant]:
-    """Return the standard mutants of modules; CatalogueError where no test names one."""
-    found = [mutant for made in modules(ROOT, tuple(paths)) for mutant in some_of(made, of_each)]
-    found = [replace(mutant, tests=tests or mutant.tests) for mutant in found]
+    """Return the standard mutants that modules lack; CatalogueError where no test is near one.
+
+    Near are the tests that the catalogue names for a module, and those that import it.
+    """
+    entries: dict[str, list[Mutant]] = {}
+    for entry in read_catalogue():
+        entries.setdefault(entry.file, []).append(entry)
+    found = []
+    for made in modules(ROOT, tuple(paths)):
+        known = entries.get(str(made.file), [])
+        named = Counter(test.partition("::")[0] for entry in known for test in entry.tests)
+        near = [test for test, _ in named.most_common(MOST_NEAR)]
+        lacking = some_of(made, max(0, of_each - len(known))) if made.decisions else []
+        found += [replace(mutant, tests=tests or quickest({*near, *mutant.tests})) for mutant in lacking]
     if unnamed := sorted({mutant.file for mutant in found if not mutant.tests}):
         raise CatalogueError(f"--tests: must be given, for no test imports {', '.join(unnamed)}")
     return found

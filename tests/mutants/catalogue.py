@@ -52,7 +52,7 @@ def read_catalogue(folder: Path = FOLDER) -> list[Mutant]:
     """Return all entries in the order of files and lines; CatalogueError where one is not whole."""
     found: list[Mutant] = []
     for path in sorted(folder.glob("*.toml")):
-        for entry in tomllib.loads(path.read_text())["mutant"]:
+        for entry in tomllib.loads(path.read_text()).get("mutant", ()):
             try:
                 found.append(Mutant(**entry | {"tests": tuple(entry["tests"]), "catalogue": path.name}))
             except (TypeError, KeyError) as error:

@@ -1,8 +1,18 @@
 """Standard mutants: small wrongs that any code may have, made from its syntax for modules that nobody has gone through.
 
-Those of the catalogue are chosen by hand, each with the promise that it breaks. Standard mutants need a person behind
-them: one that survives either shows a missing test, or changes nothing that anybody could notice. A test that is
-written for one gets an entry in the catalogue.
+Those of the catalogue are chosen by hand, each with the promise that it breaks. Standard mutants fill a module up to
+the number that each module should have. One that survives either shows a missing test, or is equivalent: it changes
+nothing that anybody could notice. A test that is written for one gets an entry in the catalogue. An equivalent one is
+listed in ``standard.toml`` with the reason, and is passed over from then on:
+
+    [[equivalent]]
+    file = "stream/accounting/ledger.py"
+    function = "Ledger.enter"
+    line = "if event.key_day <= self.last:"   # without indentation
+    fault = "<= -> <"                          # as the runner prints it
+    reason = "..."
+
+``[nearest]`` of the same file names the tests of a module that its own tests do not import.
 
 | kind       | wrong                                                                        |
 |------------|------------------------------------------------------------------------------|
@@ -22,12 +32,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
-from .catalogue import ANYWHERE, SOURCES, Mutant
+from .catalogue import ANYWHERE, FOLDER, SOURCES, Mutant
+
+LIST = FOLDER / "standard.toml"
 
 OTHER = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
@@ -77,24 +91,55 @@ class Module:
     mutants: tuple[Mutant, ...]
 
 
-def modules(tree: Path, under: tuple[str, ...] = SOURCES) -> Iterator[Module]:
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """A standard mutant that changes nothing that anybody could notice."""
+
+    file: str
+    function: str
+    line: str
+    """The text of its line, without indentation."""
+    fault: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is known of standard mutants that survived."""
+
+    equivalent: tuple[Equivalent, ...] = ()
+    nearest: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """The tests of a module, by its file."""
+
+
+def read_findings(path: Path = LIST) -> Findings:
+    """Return what ``standard.toml`` says."""
+    read = tomllib.loads(path.read_text())
+    tests = {file: tuple(tests) for file, tests in read["nearest"].items()}
+    return Findings(tuple(Equivalent(**each) for each in read["equivalent"]), tests)
+
+
+def modules(tree: Path, under: tuple[str, ...] = SOURCES, findings: Findings | None = None) -> Iterator[Module]:
     """Yield every module below some folders, or the files named, in order."""
+    findings = read_findings() if findings is None else findings
     for name in under:
         path = tree / name
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            yield module(file.relative_to(tree), tree)
+            yield module(file.relative_to(tree), tree, findings)
 
 
-def module(file: Path, tree: Path) -> Module:
-    """Return a module's decisions and its standard mutants, in the order of their places."""
+def module(file: Path, tree: Path, findings: Findings = Findings()) -> Module:
+    """Return a module's decisions and its standard mutants but equivalent ones, in the order of their places."""
     text = (tree / file).read_bytes()
     parsed = ast.parse(text)
     decisions = sum(isinstance(node, DECIDING) for node in ast.walk(parsed))
-    tests = nearest(file, tree)
+    tests = findings.nearest.get(str(file)) or nearest(file, tree)
+    known = {(each.function, each.line, each.fault) for each in findings.equivalent if each.file == str(file)}
+    lines = text.decode().splitlines()
     made: dict[str, Mutant] = {}
     for wrong in _wrongs(text, parsed):
         mutant = _mutant(wrong, text, parsed, file, tests)
-        if mutant is not None:
+        if mutant is not None and (mutant.function, lines[wrong.line - 1].strip(), mutant.promise) not in known:
             made.setdefault(mutant.name, mutant)
     return Module(file, decisions, tuple(made.values()))
 
@@ -115,6 +160,11 @@ def nearest(file: Path, tree: Path, most: int = 4) -> tuple[str, ...]:
     dotted = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
     found = [(_KINDS.get(kind, 9), length, test) for test, kind, length, named in _tests(tree) if dotted in named]
     return tuple(test for _, _, test in sorted(found)[:most])
+
+
+def quickest(tests: Iterable[str]) -> tuple[str, ...]:
+    """Return tests in the order in which they should run: those of units first."""
+    return tuple(sorted(tests, key=lambda test: (_KINDS.get(test.split("/")[1], 9), test)))
 
 
 _KINDS = {"unit": 0, "laws": 1, "statistical": 2, "docs": 3}

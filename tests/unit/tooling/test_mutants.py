@@ -9,7 +9,7 @@ import pytest
 from tests.mutants.__main__ import spread
 from tests.mutants.catalogue import CatalogueError, Mutant, locate, mutated, read_catalogue
 from tests.mutants.run import BROKEN, KILLED, SURVIVED, run
-from tests.mutants.standard import module, nearest, some_of
+from tests.mutants.standard import Equivalent, Findings, module, nearest, quickest, read_findings, some_of
 
 ROOT = Path(__file__).parents[3]
 CODE = """\
@@ -201,6 +201,34 @@ def test_standard_mutants_are_small_wrongs_of_every_kind_each_in_one_place(decid
         text = mutated(mutant, DECIDES, locate(mutant, decides))
         assert text != DECIDES
         compile(text, "decides", "exec")
+
+
+def test_an_equivalent_mutant_is_passed_over_and_a_modules_nearest_tests_can_be_named(decides: Path) -> None:
+    file, every = Path("stream/decides.py"), module(Path("stream/decides.py"), decides).mutants
+    known = Equivalent(str(file), "Budget.over", "return spent is not None", "is not -> is", "a reason")
+    made = module(file, decides, Findings((known,), {str(file): ("tests/test_budget.py",)})).mutants
+    assert [mutant.name for mutant in every if mutant.promise != "is not -> is"] == [mutant.name for mutant in made]
+    assert {mutant.tests for mutant in made} == {("tests/test_budget.py",)}
+
+
+def test_every_equivalent_mutant_of_the_list_is_one_and_its_tests_exist() -> None:
+    findings = read_findings()
+    for file in sorted({each.file for each in findings.equivalent}):
+        listed = {each for each in findings.equivalent if each.file == file}
+        without = [
+            each for each in listed
+            if len(module(Path(file), ROOT, Findings(tuple(listed - {each}))).mutants)
+            == len(module(Path(file), ROOT, Findings(tuple(listed))).mutants)
+        ]  # fmt: skip
+        assert not without, "an entry that names no standard mutant"
+    for file, tests in findings.nearest.items():
+        assert (ROOT / file).exists()
+        assert all((ROOT / test).exists() for test in tests)
+
+
+def test_tests_of_units_run_first() -> None:
+    tests = ["tests/docs/b.py", "tests/integration/a.py", "tests/unit/z.py", "tests/laws/a.py", "tests/unit/a.py"]
+    assert quickest(tests) == tuple(tests[place] for place in (4, 2, 3, 0, 1))
 
 
 def test_some_of_a_modules_mutants_are_of_all_its_functions(decides: Path) -> None:
