@@ -23,8 +23,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from connectors.storage.kafka.aiokafka_client import brokers_without
 from connectors.storage.kafka.connection import Access
 from tests.support.patience import PATIENCE
 
@@ -458,6 +459,14 @@ async def administrator(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         yield admin
     finally:
         await admin.close()
+
+
+async def create_as_given(bootstrap: str, *topics: NewTopic) -> None:
+    """Create topics that the product would create otherwise, and wait until every broker knows them."""
+    async with administrator(bootstrap) as admin:
+        await admin.create_topics(list(topics))
+        while await brokers_without(admin, [topic.name for topic in topics]):
+            await asyncio.sleep(0.1)
 
 
 async def clear_topics(bootstrap: str) -> None:

@@ -31,7 +31,7 @@ from stream.records import MINUTE, SECOND
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic, rfc3339
 from tests.acceptance.command_line import command, run
-from tests.integration.kafka_brokers import Broker, administrator, clear_topics, delete_topics
+from tests.integration.kafka_brokers import Broker, clear_topics, create_as_given, delete_topics
 from tests.integration.storm import records
 from tests.support.patience import wait_until
 
@@ -107,8 +107,7 @@ def rows() -> tuple[list[str], list[Row]]:
 
 async def fill(bootstrap: str, sent: list[Row]) -> None:
     await delete_topics(bootstrap, [COUNTERS])
-    async with administrator(bootstrap) as admin:
-        await admin.create_topics([NewTopic(COUNTERS, 3, 1, topic_configs={"retention.ms": "-1"})])
+    await create_as_given(bootstrap, NewTopic(COUNTERS, 3, 1, topic_configs={"retention.ms": "-1"}))
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)
     await producer.start()
     for row, written in sent:

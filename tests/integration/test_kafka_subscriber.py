@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.admin import NewTopic, RecordsToDelete
 
 from connectors.storage.embedded.store import SqliteStore
 from connectors.storage.kafka.client import MAX_RECORD, partition_of
@@ -27,7 +27,7 @@ from stream.engine.outputs import OutputRecord
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
-from tests.integration.kafka_brokers import administrator, delete_topics
+from tests.integration.kafka_brokers import administrator, create_as_given, delete_topics
 from tests.integration.storm import records
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import waiting_for
@@ -328,10 +328,7 @@ async def test_a_record_is_stamped_with_its_window_and_quarantine_with_the_prese
 async def test_the_largest_snapshot_that_is_allowed_can_be_written_and_read(broker: AnyBroker, prefix: str) -> None:
     topics = EngineTopics(snapshot=f"{prefix}-snapshot", audit=f"{prefix}-audit")
     await create_topics(broker.bootstrap, [topics.audit], partitions=1)
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    await admin.start()
-    await admin.create_topics([NewTopic(topics.snapshot, 1, 1, topic_configs=topic_config(SNAPSHOT))])
-    await admin.close()
+    await create_as_given(broker.bootstrap, NewTopic(topics.snapshot, 1, 1, topic_configs=topic_config(SNAPSHOT)))
     largest = random.Random(1).randbytes(MAX_RECORD)
     writer = await KafkaWriterFactory(broker.bootstrap, fence=prefix, topics=topics).acquire(0)
     await writer.commit([], largest)

@@ -18,7 +18,7 @@ from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
 from tests.acceptance.command_line import POLICY as TEXT
-from tests.integration.kafka_brokers import administrator, clear_topics
+from tests.integration.kafka_brokers import clear_topics, create_as_given
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.small_building import laboratory
 
@@ -30,8 +30,7 @@ async def create(broker: AnyBroker, topic: str, **settings: str) -> None:
     """Create the topics of the policy, one of them with other settings."""
     await clear_topics(broker.bootstrap)
     given = topic_config(topic) | {key.replace("_", "."): value for key, value in settings.items()}
-    async with administrator(broker.bootstrap) as admin:
-        await admin.create_topics([NewTopic(topic, 4, 1, topic_configs=given)])
+    await create_as_given(broker.bootstrap, NewTopic(topic, 4, 1, topic_configs=given))
     await create_topics(broker.bootstrap, topic_names(POLICY), partitions=4)
 
 

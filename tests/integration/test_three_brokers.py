@@ -23,7 +23,7 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.ports import InterruptedWriteError
 from stream.schemas import OBSERVATIONS, private_topic
 from tests.acceptance.command_line import tacet
-from tests.integration.kafka_brokers import JavaCluster, administrator, delete_topics
+from tests.integration.kafka_brokers import JavaCluster, administrator, create_as_given, delete_topics
 from tests.integration.two_writers import (
     PARTITIONS,
     Scenario,
@@ -115,8 +115,7 @@ async def on_two_brokers(kafka: JavaCluster, topic: str) -> None:
     await delete_topics(kafka.bootstrap, [topic])
     places = {number: [1, 2] for number in range(PARTITIONS)}
     config = topic_config(topic) | {"min.insync.replicas": "1"}
-    async with administrator(kafka.bootstrap) as admin:
-        await admin.create_topics([NewTopic(topic, -1, -1, replica_assignments=places, topic_configs=config)])
+    await create_as_given(kafka.bootstrap, NewTopic(topic, -1, -1, replica_assignments=places, topic_configs=config))
 
 
 async def let_stale_copies_lead(kafka: JavaCluster, topic: str, allowed: bool) -> None:

@@ -48,15 +48,15 @@ def on_any_broker(test: Test) -> Callable[..., None]:
 
 
 class SimulatedBroker:
-    """The one broker of a simulated cluster."""
+    """The first broker of a simulated cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, brokers: int = 1) -> None:
         from tests.simulation.kafka_brokers import Cluster
         from tests.simulation.network import Network
         from tests.simulation.processes import World
 
         self._world = World(1)
-        cluster = Cluster(self._world, Network(self._world), 1)
+        cluster = Cluster(self._world, Network(self._world), brokers)
         self._broker, self.bootstrap = cluster.brokers[1], cluster.bootstrap
 
     def run(self, test: Callable[[], Awaitable[None]]) -> None:

@@ -9,8 +9,8 @@ Each connection is made with the options that ``connection`` reads at that time,
 constructor: so an exchanged password or certificate takes effect without a restart.
 
 The rest of the project uses ``answering``, ``prepare_worker``, ``ended_tasks``, ``topic_partitions``,
-``partition_counts``, ``fetched_offsets`` and ``BROKER_HEALTH``. It calls nothing else but the public methods of
-consumers, producers and administrators.
+``partition_counts``, ``brokers_without``, ``fetched_offsets`` and ``BROKER_HEALTH``. It calls nothing else but the
+public methods of consumers, producers and administrators.
 
 Internals of aiokafka 0.14.0 (pinned exactly) that are overridden or used, and why:
 
@@ -36,6 +36,7 @@ Internals of aiokafka 0.14.0 (pinned exactly) that are overridden or used, and w
   time counts, and the result is recorded in ``BROKER_HEALTH``.
 - ``AIOKafkaConnection.send``: aiokafka only waits for the request timeout; here a long wait also probes the broker.
 - ``AIOKafkaConnection._writer``: ``abort`` cuts the transport, without waiting for bytes that are not sent yet.
+- ``client.send(MetadataRequest)`` (``brokers_without``): an administrator asks one broker, which it picks at random.
 - ``client.send(FetchRequest)`` and ``MemoryRecords`` (``fetched_offsets``): a consumer does not report which offsets it
   passes over.
 
@@ -49,7 +50,7 @@ import asyncio
 import functools
 import logging
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -57,7 +58,13 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.consumer.fetcher import READ_UNCOMMITTED
-from aiokafka.errors import KafkaConnectionError, KafkaError, LeaderNotAvailableError, for_code
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.record.memory_records import MemoryRecords
@@ -317,6 +324,24 @@ async def partition_counts(owner: Any) -> dict[str, int]:
     """Return the number of partitions of every topic that this user may see."""
     cluster = await _client_of(owner).fetch_all_metadata()
     return {name: len(cluster.partitions_for_topic(name) or ()) for name in cluster.topics()}
+
+
+async def brokers_without(owner: Any, topics: Iterable[str]) -> list[int]:
+    """Return the numbers of those brokers that do not know one of these topics yet, or no leader of a partition.
+
+    A broker that does not answer is left out: it reads the cluster's state before it serves again.
+    """
+    client, wanted, lacking = _client_of(owner), list(topics), []
+    await client.force_metadata_update()
+    for broker in client.cluster.brokers():
+        try:
+            answer = await client.send(broker.nodeId, MetadataRequest(wanted, allow_auto_topic_creation=False))
+        except (OSError, KafkaError):
+            continue
+        codes = {code for topic_code, _, _, places in answer.topics for code in (topic_code, *(at[0] for at in places))}
+        if codes & {UnknownTopicOrPartitionError.errno, LeaderNotAvailableError.errno}:
+            lacking.append(broker.nodeId)
+    return sorted(lacking)
 
 
 async def fetched_offsets(owner: Any, at: TopicPartition, offset: int, most_bytes: int) -> tuple[list[int], int]:

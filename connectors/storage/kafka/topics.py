@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, for_code
 
-from connectors.storage.kafka.aiokafka_client import answering
+from connectors.storage.kafka.aiokafka_client import answering, brokers_without
 from connectors.storage.kafka.client import MAX_MESSAGE, connect, with_retry
 from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import UsageError
@@ -138,8 +138,9 @@ async def create_topics(
     replication: int | None = None,
     private_retention_ms: int = FOR_EVER,
 ) -> Created:
-    """Create the missing topics, all with the same number of partitions.
+    """Create the missing topics, all with the same number of partitions; return when every broker knows them.
 
+    A controller answers before its brokers know a topic; whoever asks one of these at once would miss it.
     ``replication`` defaults to 3 or the number of brokers, whichever is smaller. An existing topic is left as it is. If
     it has another number of partitions, UsageError: a site would move to another partition and lose its state.
     """
@@ -158,6 +159,8 @@ async def create_topics(
         _refuse_other_counts({name: len(copies) for name, copies in existing.items()}, partitions)
         missing = [name for name in dict.fromkeys(names) if name not in existing]
         await _create(admin, missing, partitions, copies, private_retention_ms)
+        if missing:
+            await with_retry(lambda: _refuse_unknown(admin, missing), ConnectionError, *_NO_ANSWER)
     finally:
         await admin.close()
     return Created(tuple(missing), tuple(existing), partitions, copies)
@@ -343,3 +346,9 @@ async def _create(admin: Any, names: list[str], partitions: int, copies: int, pr
         if code:
             msg = f"topic {name}: {for_code(code).__name__}: {reason[0] if reason else ''}"
             raise UsageError(msg)
+
+
+async def _refuse_unknown(admin: Any, names: list[str]) -> None:
+    """Raise ConnectionError while a broker that answers does not know one of the topics and its leaders."""
+    if lacking := await brokers_without(admin, names):
+        raise ConnectionError(f"brokers {', '.join(map(str, lacking))}: do not know the new topics yet")

@@ -1,16 +1,19 @@
 """The topics of a policy."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
-from connectors.storage.kafka.topics import refuse_missing, topic_names
+from connectors.storage.kafka.topics import create_topics, refuse_missing, topic_names
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
 from stream.records import MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
+from tests.simulation import kafka_brokers
+from tests.support.any_broker import SimulatedBroker
 
 POLICY = load_policy("""
 [site.dbh]
@@ -45,3 +48,46 @@ def test_a_worker_is_told_of_a_topic_that_is_missing() -> None:
     refuse_missing(names, POLICY)
     with pytest.raises(UsageError, match=r"topic tacet\.private\.b\.hourly\.v1: must exist"):
         refuse_missing([name for name in names if name != "tacet.private.b.hourly.v1"], POLICY)
+
+
+@pytest.mark.parametrize("lacking", ["the topics", "their leaders"])
+def test_topics_are_created_when_every_broker_knows_them(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    """A controller answers first; its brokers, of which the third is slow, hear of the topics two seconds later."""
+    answer, asked = kafka_brokers.HANDLERS[3], list[float]()
+
+    def metadata(broker: kafka_brokers.Broker, request: Any) -> None:
+        topics, now = broker.cluster.topics, broker.cluster.world.now
+        leaders = {place: place.leader for places in topics.values() for place in places}
+        if broker.number == 3 and topics:
+            asked.append(now)
+            if now < asked[0] + 2 and lacking == "the topics":
+                broker.cluster.topics = {}
+            elif now < asked[0] + 2:
+                for place in leaders:
+                    place.leader = None
+        answer(broker, request)
+        broker.cluster.topics = topics
+        for place, leader in leaders.items():
+            place.leader = leader
+
+    monkeypatch.setitem(kafka_brokers.HANDLERS, 3, metadata)
+    broker = SimulatedBroker(brokers=3)
+
+    async def create() -> None:
+        created = await create_topics(broker.bootstrap, ["x", "y"], partitions=2)
+        assert created.created == ("x", "y")
+        assert asked[-1] >= asked[0] + 2
+
+    broker.run(create)
+
+
+def test_a_broker_that_is_away_delays_no_topic() -> None:
+    broker = SimulatedBroker(brokers=3)
+
+    async def create() -> None:
+        await create_topics(broker.bootstrap, ["x"], replication=2)
+        await broker.kill()
+        created = await create_topics(broker.bootstrap, ["y"], replication=2)
+        assert created.created == ("y",)
+
+    broker.run(create)
