@@ -115,8 +115,8 @@ class Findings:
 def read_findings(path: Path = LIST) -> Findings:
     """Return what ``standard.toml`` says."""
     read = tomllib.loads(path.read_text())
-    tests = {file: tuple(tests) for file, tests in read["nearest"].items()}
-    return Findings(tuple(Equivalent(**each) for each in read["equivalent"]), tests)
+    tests = {file: tuple(tests) for file, tests in read.get("nearest", {}).items()}
+    return Findings(tuple(Equivalent(**each) for each in read.get("equivalent", ())), tests)
 
 
 def modules(tree: Path, under: tuple[str, ...] = SOURCES, findings: Findings | None = None) -> Iterator[Module]:
