@@ -10,6 +10,7 @@ from stream.pipeline import Pipeline
 from stream.records import DAY, HOUR, MINUTE, Columns, Heartbeat, ObservationBatch, OccupancyWindow, Rejected, Row
 from stream.release.validation import Policy, load_policy
 from stream.sensing.logins import LoginState
+from stream.sensing.occupancy import ROWS_A_DEVICE
 from tests.support.day_policies import day_release
 from tests.support.small_building import SITE, SOURCES, access_point, laboratory, policy_text
 
@@ -101,6 +102,15 @@ def test_more_devices_of_logins_than_a_site_may_have_suspend_it() -> None:
     assert (refused.reason, engine.state.suspended) == ("site_shut", True)
     assert engine.state.logins is not None
     assert not [*engine.state.logins.devices()]
+
+
+def test_more_rows_of_logins_than_a_site_may_buffer_suspend_it() -> None:
+    """Not the number of devices alone is bounded: one device may send any number of rows."""
+    engine = Engine(site("max_devices = 3\n"))
+    engine.until(0)
+    assert engine.hear(*[(1, 1, "a", ANNE)] * (3 * ROWS_A_DEVICE)) == []
+    [refused] = engine.hear((1, 1, "a", ANNE))
+    assert (refused.reason, engine.state.suspended) == ("site_shut", True)
 
 
 def test_residents_are_stored() -> None:

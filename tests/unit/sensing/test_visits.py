@@ -229,3 +229,11 @@ def test_counters_go_through_their_byte_form() -> None:
     stepped(tally, VisitCounts(BOUND), {"anne": {20: "a"}, "ben": {0: "b"}}, 20)
     assert VisitCounter.from_plain(orjson.loads(orjson.dumps(tally.to_plain()))) == tally
     assert "anne" not in repr(tally)
+
+
+def test_the_stored_form_says_how_many_visits_were_made_at_which_node_and_minus_one_for_none() -> None:
+    """A stored state is read by later releases too."""
+    tally = VisitCounts(BOUND).initial()
+    for tick in range(1, 60):
+        stepped(tally, VisitCounts(BOUND), {"anne": moves("a", "b", "a", "b", "a")}, tick)
+    assert tally.to_plain()[-1] == [[["anne", 4, -1, 0]], [["anne", 1, 0, 0]], [["anne", 1, 0, 0]]]
