@@ -13,7 +13,7 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise, noise_chain
 from stream.mechanisms.pegasus import Pegasus
-from stream.mechanisms.registry import ReleaseContext, count_mechanism, mechanism_of, release_counts
+from stream.mechanisms.registry import ReleaseContext, count_mechanism, mechanism_of, release_counts, revised_counts
 from stream.policy.mechanisms import MECHANISMS as REGISTRY
 from stream.records import DAY, MINUTE
 
@@ -209,6 +209,23 @@ def test_a_pause_closes_the_groups_of_pegasus_and_leaves_the_filter_alone() -> N
 def test_groups_end_with_the_key_day_of_the_windows_start() -> None:
     assert NAMING.key_day(DAY) == 0
     assert NAMING.key_day(DAY + 5 * MINUTE) == 1
+
+
+def test_progress_is_the_number_of_finished_windows() -> None:
+    finished = list[int]()
+    release_counts(made(MECHANISMS[0]), NAMING, TIMES[:3], table()[:3], finished.append)
+    revised_counts(made(MECHANISMS[4]), NAMING, TIMES[:3], table()[:3], "1h", finished.append)
+    assert finished == [1, 2, 3, 1, 2, 3]
+
+
+def test_only_filtered_values_are_revised() -> None:
+    with pytest.raises(UsageError, match="revise must be used with filter"):
+        revised_counts(made(MECHANISMS[0]), NAMING, TIMES[:3], table()[:3], "1h")
+
+
+def test_an_epsilon_is_that_of_one_window_unless_more_are_asked_for() -> None:
+    assert count_mechanism("uniform", epsilon=F(1), max_counts=[5]).noise == laplace_noise(F(1))
+    assert count_mechanism("uniform", epsilon=F(1), max_counts=[5], windows=4).noise == laplace_noise(F(1, 4))
 
 
 def test_unknown_names_are_refused() -> None:

@@ -338,7 +338,11 @@ def test_state_of_another_configuration_is_refused() -> None:
         replace(CORE, calendar=True).decode(CORE.encode(CORE.initial()))
 
 
-@pytest.mark.parametrize("capacities", [(), (0,), (5, -1), (2_000_000,)])
+@pytest.mark.parametrize("capacities", [(), (0,), (5, -1), ((1 << 20) + 1,)])
 def test_capacities_out_of_range_are_refused(capacities: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="capacities"):
         RegimeFilter(capacities, laplace_noise(F(1)))
+
+
+def test_a_zone_may_have_a_million_counts() -> None:
+    assert RegimeFilter((1, 1 << 20), laplace_noise(F(1))).capacities == (1, 1 << 20)

@@ -91,6 +91,7 @@ def asked(posterior: Posterior, noisy: int, epsilon: str = "1", capacity: int = 
 
 def test_a_window_is_a_little_wider_than_what_is_held() -> None:
     assert asked(held(100, 1, 2, 1), 101) == (100 - MARGIN, 103 + MARGIN)
+    assert asked(held(0, 2, 1), -3) == (0, 2 + MARGIN), "a noisy value below 0 says the same as 0"
 
 
 def test_a_window_reaches_twice_as_far_as_the_noisy_value_is_off() -> None:
@@ -142,6 +143,8 @@ def test_every_zone_is_in_one_chunk_beside_zones_of_like_width_and_apart_from_th
     made = list(chunks(Windows(low, width)))
     assert sorted(np.concatenate([each.zones for each in made]).tolist()) == list(range(3_000))
     assert all(each.counts.size <= SIDE_BY_SIDE or len(each.zones) == 1 for each in made)
+    begins = np.concatenate([each.low for each in made])
+    assert (np.diff(begins) >= 0).all(), "those that begin at 0 first"
     for begin in (0, 7):
         some = [each for each in made if (each.low == begin).all()]
         widest = [int(each.width.max()) for each in some]

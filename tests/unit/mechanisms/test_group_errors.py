@@ -34,7 +34,7 @@ def density(far: float, one: float, other: float) -> float:
     found, _ = integrate.quad(
         lambda d: np.exp(-abs(d) / one - abs(far - d) / other) / (4 * one * other),
         -200,
-        200,
+        far + 200,
         points=[0, far],
         limit=200,
     )
@@ -55,7 +55,7 @@ def expected(group: list[int], grid: Floats, value: float) -> Floats:
 
 
 @pytest.mark.parametrize("value", [0.0, 2.5, 400.0])
-@pytest.mark.parametrize("group", [[0], [3, -2, 5], [1, -9, 4, 0, 2, 14], [2, -1] * 8])
+@pytest.mark.parametrize("group", [[0], [3, -2, 5], [1, -9, 4, 0, 2, 14], [2, -1] * 8, [2, 1, 3000]])
 def test_the_law_is_that_of_the_formulas(group: list[int], value: float) -> None:
     moved = [round(value) + each for each in group]
     errors = law(moved, value=value)

@@ -123,6 +123,10 @@ def outcomes(tree: Tree) -> list[Ints]:
     return list(found.values())
 
 
+def test_without_pruning_no_test_costs_anything() -> None:
+    assert Hierarchy(TREE, F("0.7"), THIRDS).budget.test == 0
+
+
 @pytest.mark.parametrize("perturber", ["laplace", "pegasus"])
 @pytest.mark.parametrize(
     ("tree", "shares"),

@@ -82,6 +82,7 @@ def test_the_largest_remainders_are_rounded_up_and_of_equal_ones_the_first() -> 
     assert shared_out(1, thirds) == (1, 0, 0)
     assert shared_out(2, [Fraction(1, 3), Fraction(2, 3), Fraction(2, 3)]) == (0, 1, 1)
     assert shared_out(5, [Fraction(10), Fraction(0), Fraction(5)]) == (3, 0, 2)
+    assert shared_out(11, [Fraction(21, 2), Fraction(2, 5), Fraction(1, 10)]) == (11, 0, 0)
 
 
 def test_with_laplace_floors_and_building_are_the_plain_sums() -> None:

@@ -95,7 +95,7 @@ def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() ->
         noisy.append(FILTERED._noisy(item))
         state, [values] = FILTERED.step(state, item)
         reported += values.histories
-    assert sorted(node for each in reported for node in each.zones.tolist()) == list(range(7))
+    assert sorted(node for each in reported for node in each.zones.tolist()) == list(range(FILTERED.nodes))
     median = np.concatenate([each.median for each in reported], axis=1)
     by_node: Ints = median[:, np.argsort(np.concatenate([each.zones for each in reported]))]
     for level, here in enumerate(TREE.levels):
