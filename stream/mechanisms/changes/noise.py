@@ -36,7 +36,7 @@ LATTICE_GAP = 1e-50
 _BASE = 256
 _LOW = Fraction(1280**2)
 _WIDE = 1 << 24
-"""From this variance on noise is drawn in places."""
+"""Noise of a larger variance is drawn in places."""
 _LEAST_STEP = 16
 """Least variance of noise and of a step: s² >= 8, so η(s) < 1e-68."""
 

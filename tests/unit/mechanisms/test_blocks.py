@@ -14,10 +14,18 @@ import pytest
 from stream.errors import DataError
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.filter.calendar import Calendar, learnt
-from stream.mechanisms.filter.history import Block, Passed, Revision, StoredWindow, block_of_hour, window_of
+from stream.mechanisms.filter.history import (
+    Block,
+    DayHistory,
+    Passed,
+    Revision,
+    StoredWindow,
+    block_of_hour,
+    window_of,
+)
 from stream.mechanisms.filter.learning import NightlyState
 from stream.mechanisms.filter.mechanism import Filtered, Revisable
-from stream.mechanisms.filter.state import encode_rounded, restarted_state
+from stream.mechanisms.filter.state import encode_rounded, restarted_state, rounded_size
 from stream.mechanisms.filter.step import FilterItem
 from stream.mechanisms.registry import count_mechanism
 from stream.records import DAY, HOUR, MINUTE
@@ -127,6 +135,13 @@ def test_noisy_values_beyond_what_the_filter_tells_apart_are_held_within_four_by
 def test_no_more_is_held_than_was_foretold() -> None:
     stage = Revision(filtered())
     assert max(len(stage.encode(stored)) for stored, _ in held_after(stage, 40)) <= stage.most_bytes(5 * MINUTE) + 256
+
+
+def test_what_is_foretold_is_two_hours_of_windows_and_a_state_or_the_windows_of_the_longest_day() -> None:
+    """Of two zones: four bytes of each and 64 a window; by day a value, a half-width and twice as much."""
+    state = rounded_size(filtered().filter.filter.form)
+    assert Revision(filtered()).most_bytes(5 * MINUTE) == 24 * (2 * 4 + 64) + state
+    assert DayHistory(filtered()).most_bytes(5 * MINUTE) == 300 * (2 * 8 + 128)
 
 
 def test_finishing_revises_all_that_is_held_from_what_there_is() -> None:

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 
+from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Values
 from stream.mechanisms.changes import mechanism as module
+from stream.mechanisms.changes.calibration import changes_variances, squared_shift
 from stream.mechanisms.changes.factor import ORDERS
 from stream.mechanisms.changes.filter import (
     LEARNT_SHARE,
@@ -23,13 +26,17 @@ from stream.mechanisms.changes.filter import (
     prior_of,
     smooth,
 )
+from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import ChangeSums, DayTick
 from stream.mechanisms.changes.noise import change_noise, check_chain
+from stream.mechanisms.consistency import site_tree
+from stream.mechanisms.gaussian import discrete_gaussian
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
-from tests.support.changed_days import Run, item, mechanism
+from tests.support.changed_days import MILLIONTH, Run, item, mechanism
 
 F = Fraction
+KEY, CONTEXT = b"k" * 32, Context("site", "counts", 1, 1, ("n",))
 OFFICE = np.concatenate([np.zeros(20), np.linspace(0, 200, 20), np.full(80, 200), np.linspace(200, 0, 20)])
 
 
@@ -156,10 +163,78 @@ def test_audiences_share_a_chain() -> None:
     assert np.abs(difference).max() < 6 * spread
 
 
+def drawn(*variances: Fraction, nodes: int = 4000) -> dict[Fraction, Ints]:
+    return change_noise(KEY, CONTEXT, b"", variances, nodes)
+
+
+def test_a_coarser_audience_has_the_noise_of_its_own_variance_and_no_more() -> None:
+    """Within five deviations of the mean square of 4,000 draws: 11 %."""
+    fine, coarse = F(10**9), F(11 * 10**8)
+    noise = drawn(coarse, fine)
+    assert np.mean((noise[coarse] - noise[fine]) ** 2.0) == pytest.approx(10**8, rel=0.11)
+
+
+def test_noise_of_a_variance_up_to_two_to_the_24_is_one_draw_and_wider_noise_has_places_of_base_256() -> None:
+    one, low = F(1 << 24), F(1280**2)
+    wide = low + 256**2 * F(400)
+    label = partial(CONTEXT.label, Draw.CHANGES, digest=b"")
+    assert drawn(one, nodes=9)[one].tolist() == discrete_gaussian(KEY, label(one, F(0)), one, 9).tolist()
+    places = discrete_gaussian(KEY, label(wide, F(0)), low, 9), discrete_gaussian(KEY, label(wide, F(1)), F(400), 9)
+    assert drawn(wide, nodes=9)[wide].tolist() == (places[0] + 256 * places[1]).tolist()
+
+
 def test_variances_that_are_too_close_are_refused() -> None:
     check_chain([F(10**9), F(10**9), F(10**9 + 16)])
-    with pytest.raises(UsageError, match="must be equal or differ by at least 16"):
-        check_chain([F(10**9), F(10**9 + 15)])
+    for variances in ([F(10**9), F(10**9 + 15)], [F(15)]):
+        for refuse in (check_chain, lambda each: drawn(*each)):
+            with pytest.raises(UsageError, match="must be equal or differ by at least 16"):
+                refuse(variances)
+
+
+def test_levels_whose_size_is_not_known_are_paid_for_as_levels_of_several_nodes() -> None:
+    halves, factor = (F(1, 2), F(1, 2)), mechanism(1).factor
+    variances = changes_variances(F(2), MILLIONTH, factor, halves)
+    assert variances == changes_variances(F(2), MILLIONTH, factor, halves, (2, 40))
+    assert squared_shift(factor, variances) == squared_shift(factor, variances, (2, 40))
+
+
+@pytest.mark.parametrize("shares", [(F(1, 2), F(1, 4)), (F(1), F(1)), (F(0), F(1)), (F(2), F(-1))])
+def test_shares_that_are_not_all_of_a_price_are_refused(shares: tuple[Fraction, ...]) -> None:
+    with pytest.raises(UsageError, match="shares must each be above 0 and add up to 1"):
+        changes_variances(F(2), MILLIONTH, mechanism(1).factor, shares)
+
+
+@pytest.mark.pinned
+def test_the_noise_of_a_price_is_the_same_on_every_machine() -> None:
+    variances = changes_variances(F(2), MILLIONTH, mechanism(1).factor, (F(1, 4), F(3, 4)), (9, 1))
+    assert variances == (F(3_297_328_482_417), F(807_524_061_262))
+
+
+def test_an_audience_whose_variance_is_not_the_releases_is_refused() -> None:
+    with pytest.raises(UsageError, match="must contain the audience's own variance"):
+        replace(mechanism(1), variance=F(10**9))
+
+
+def test_levels_are_those_of_the_tree_and_the_noise_is_that_of_the_leaves() -> None:
+    tree = site_tree(["a", "b"], ["1", "1"], ["zone", "building"])
+    zones, building = mechanism(2), mechanism(1)
+    made = LevelChanges(tree, (zones, building))
+    assert made.noise == zones.noise != building.noise
+    with pytest.raises(UsageError, match="levels must be 2, one a level of the tree, got 1"):
+        LevelChanges(tree, (zones,))
+
+
+def test_the_rest_of_a_day_is_told_of_the_nodes_of_all_levels() -> None:
+    made = LevelChanges(site_tree(["a", "b"], ["1", "1"], ["zone", "building"]), (mechanism(2), mechanism(1)))
+    sums, state = ChangeSums(mechanism(1).factor, 3), made.initial()
+    exact = sums.initial()
+    assert made.rest(state) == []
+    for position in range(4):
+        exact, [row] = sums.step(exact, DayTick(0, position, np.array([7, 5, 12])))
+        state, _ = made.step(state, item(mechanism(3), 0, position, row))
+    [told] = made.rest(state)
+    assert (told.day, told.zones.tolist(), told.median.shape) == (0, [0, 1, 2], (4, 3))
+    assert made.levels[1].rest(state[1])[0].median.tolist() == told.median[:, 2:].tolist()
 
 
 @pytest.mark.parametrize("position", [300, -1])

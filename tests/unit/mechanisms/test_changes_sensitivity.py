@@ -64,6 +64,10 @@ def test_every_bound_is_certified(ticks: int, visits: int) -> None:
     check(ticks, visits, ONE_NODE[ticks][visits - 1], SEVERAL_NODES[ticks][visits - 1])
 
 
+def test_a_single_visit_has_one_bound_however_many_nodes_there_are() -> None:
+    assert [one[0] for one in ONE_NODE.values()] == [several[0] for several in SEVERAL_NODES.values()]
+
+
 @pytest.mark.parametrize("visits", [1, 4])
 def test_bound_that_is_too_small_is_found(visits: int) -> None:
     one, several = ONE_NODE[50][visits - 1], SEVERAL_NODES[50][visits - 1]

@@ -64,6 +64,10 @@ def test_bands_of_sums_are_those_of_the_formulas(windows: int, late: int, zones:
     assert band.half_width(zones) == expected(seen, widths, zones)
 
 
+def test_a_residual_is_what_the_noisy_value_is_above_the_published_one() -> None:
+    assert no_residuals(2).after(np.array([5, 1]), np.array([2, 4])).total.tolist() == [3, -3]
+
+
 def test_a_sum_over_one_zone_has_the_band_of_the_zone() -> None:
     band = FilteredSums(np.array([3, 8]), residuals_of(differences(20, 2, 40)), NOISE)
     assert band.half_width([1]) == 8
