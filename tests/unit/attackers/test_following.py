@@ -113,8 +113,8 @@ def test_the_bound_of_the_account_would_break_if_a_move_counted_once() -> None:
 
 
 def test_odds_bound_a_belief() -> None:
-    found = most_believed(np.array([[0.5, 0.0], [1.0, 0.2]]), np.array([math.log(3), 1000.0]))
-    assert found == pytest.approx(np.array([[0.75, 0.0], [1.0, 1.0]]))
+    found = most_believed(np.array([[0.5, 0.0, 0.5], [1.0, 0.2, 0.0]]), np.array([math.log(3), 1000.0]))
+    assert found == pytest.approx(np.array([[0.75, 0.0, 0.75], [1.0, 1.0, 0.0]]))
 
 
 def test_models_of_other_places_are_refused() -> None:

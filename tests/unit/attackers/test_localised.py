@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,11 @@ class TestPriors:
         found = prior(np.array([[6, 0, 2], [0, 0, 0]]))
         assert found[0].tolist() == [0.75, 0.0, 0.25]
         assert found[1] == pytest.approx([1 / 3] * 3)
+
+    @pytest.mark.parametrize("recorded", [[[6, -1]], [6, 2], [[], []]])
+    def test_numbers_that_are_no_record_are_refused(self, recorded: list[Any]) -> None:
+        with pytest.raises(UsageError, match="at least 0, shape \\[spans, at least one zone\\]"):
+            prior(np.array(recorded))
 
     def test_open_zones_leave_the_others_scaled(self) -> None:
         is_open = np.array([False, True, False])
@@ -96,6 +102,10 @@ class TestGuesses:
         counts = np.array([[4, 5, 9]])
         assert found_by_confidence(beliefs, before, counts, CLOSED).tolist() == [[0, 0, 0, 4, 0, 0]]
         assert found_by_confidence(beliefs, None, counts, CLOSED).tolist() == [[9, 0, 5, 4, 0, 0]]
+
+    def test_all_people_of_a_zone_that_is_guessed_are_right(self) -> None:
+        beliefs, counts = np.array([[0.8, 0.1, 0.1], [0.2, 0.3, 0.5]]), np.array([[4, 5, 9], [1, 2, 3]])
+        assert success(beliefs, counts, CLOSED)[:2] == (4 + 3, 18 + 6)
 
     def test_nobody_in_an_open_zone_counts(self) -> None:
         is_open = np.array([True, False, False])

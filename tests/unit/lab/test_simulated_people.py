@@ -5,7 +5,7 @@ Everything is drawn from a fixed seed, so that no outcome varies from run to run
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ import pytest
 
 from stream.lab.simulator.building import CLASSROOM, Building, Draws, building, calendar, draws
 from stream.lab.simulator.desks import LEFT, MOST_PEOPLE, AtDesks, at_desks
-from stream.lab.simulator.offices import SHORTEST_SPELL, Owners, office_visits, owner_day, owner_devices, owners
+from stream.lab.simulator.offices import Owners, office_visits, owner_day, owner_devices, owners
 from stream.lab.simulator.visits import (
     MOST_HOMES,
     DeviceClass,
@@ -26,7 +26,7 @@ from stream.lab.simulator.visits import (
     population,
     static_visits,
 )
-from stream.records import MINUTE, SECOND
+from stream.records import DAY, HOUR, MINUTE, SECOND
 
 PLACE = building(64)
 LONDON = ZoneInfo("Europe/London")
@@ -88,12 +88,19 @@ def offices(seed: int = 1) -> tuple[Owners, Population, Visits, Building]:
 
 def test_an_owner_is_in_the_office_for_twenty_minutes_between_breaks() -> None:
     who, *_ = offices()
-    generator = rng()
+    generator, stays = rng(), list[float]()
     for owner in range(len(who.office)):
-        for _ in range(40):
+        for _ in range(60):
             spells = owner_day(who, owner, generator)
-            assert all(spell.end - spell.start >= SHORTEST_SPELL for spell in spells)
+            stays += [spell.end - spell.start for spell in spells]
             assert all(after.start > before.end for before, after in pairwise(spells))
+    assert 20 * 60 <= min(stays) < 20.5 * 60
+
+
+def test_an_owner_has_a_phone_and_three_of_four_a_laptop_too() -> None:
+    devices = np.concatenate([owner_devices(PLACE, rng(seed)) for seed in range(20)])
+    assert set(devices.tolist()) == {1, 2}
+    assert (devices == 2).mean() == pytest.approx(0.75, abs=0.1)
 
 
 def test_a_laptop_sleeps_while_its_owner_is_out_and_not_every_owner_has_one() -> None:
@@ -144,6 +151,27 @@ def test_two_thirds_of_the_people_come_and_all_of_them_leave(desks: AtDesks) -> 
     assert set(last.values()) == {LEFT}
     assert list(desks.heard) == sorted(desks.heard)
     assert all(desks.start < time < desks.end for time, _, _ in desks.heard)
+
+
+def test_the_day_is_a_thursday_on_which_people_come_about_nine(desks: AtDesks) -> None:
+    midnight = datetime(2018, 2, 1, tzinfo=LONDON).timestamp() * SECOND
+    assert (desks.start, desks.end) == (midnight, midnight + DAY)
+    first = {device: time for time, device, _ in reversed(desks.heard)}
+    assert np.median(list(first.values())) - midnight == pytest.approx(9 * HOUR, abs=10 * MINUTE)
+
+
+def test_a_device_that_is_there_is_heard_every_two_to_six_minutes(desks: AtDesks) -> None:
+    by_device: dict[int, list[tuple[int, int]]] = {}
+    for time, device, zone in desks.heard:
+        by_device.setdefault(device, []).append((time, zone))
+    gaps = [
+        after[0] - now[0]
+        for heard in by_device.values()
+        for now, after in pairwise(heard)
+        if LEFT != now[1] == after[1]
+    ]
+    assert np.median(gaps) == pytest.approx(4 * MINUTE, abs=6 * SECOND)
+    assert max(gaps) <= 6 * MINUTE
 
 
 def test_most_leave_for_lunch_and_nobody_who_has_left_is_heard(desks: AtDesks) -> None:

@@ -153,12 +153,22 @@ class TestEdges:
         assert set(static) == set(run.device[run.time == run.start])
         assert run.time[0] == run.start
         assert run.end - V < run.time[-1] < run.end
+        assert run.end - 5 * MINUTE < run.time[np.isin(run.device, static)].max()
+
+    def test_a_static_device_is_heard_in_two_zones_at_most(self, day: Any) -> None:
+        for device in np.flatnonzero(day.device_class == DeviceClass.STATIC):
+            assert len(np.unique(day.access_point[day.device == device])) <= 2
 
     def test_every_static_device_keeps_being_heard_for_the_whole_run(self, full: Any) -> None:
         for device in np.flatnonzero(full.device_class == DeviceClass.STATIC)[::30]:
             times = full.time[full.device == device]
             assert times[-1] > full.end - DAY
             assert np.diff(times).max() < DAY * 2
+
+    def test_departures_are_known_where_a_device_that_stays_is_seldom_heard(self) -> None:
+        assert {each: SimulatorConfig(heard=each).sessions for each in Heard} == {
+            Heard.OFTEN: False, Heard.SELDOM: True, Heard.ROAMS: True,
+        }  # fmt: skip
 
     def test_events_are_ordered_by_time(self, full: Any) -> None:
         assert (np.diff(full.time) >= 0).all()
@@ -365,6 +375,8 @@ class TestPeopleWhoSitStill:
         assert run.devices == day.devices
         for name in ("device", "zone", "start", "end"):
             assert np.array_equal(getattr(run.visits, name), getattr(day.visits, name))
+        of_static = [(each.device_class[each.device] == DeviceClass.STATIC).sum() for each in (run, day)]
+        assert of_static[0] == pytest.approx(of_static[1], rel=0.15), "nobody carries them, so they sit still always"
 
     def test_a_device_that_sits_still_is_heard_at_the_half_hour_and_one_that_only_roams_still_less(self) -> None:
         for heard, least, most in ((Heard.OFTEN, 2, 8), (Heard.SELDOM, 20, 30), (Heard.ROAMS, 60, 150)):
