@@ -91,15 +91,13 @@ class HabitOf(NamedTuple):
     """Identifies a habit and its reader."""
 
     zones: tuple[str, ...]
-    """Ascending; empty where the zones are unknown."""
+    """Ascending; at least one."""
     attribute: str
     reader: str
 
     def may_share_with(self, other: HabitOf) -> bool:
         """Whether both habits may concern one zone, with the same attribute and reader."""
-        known = self.zones and other.zones
-        shared = not known or not set(self.zones).isdisjoint(other.zones)
-        return self[1:] == other[1:] and shared
+        return self[1:] == other[1:] and not set(self.zones).isdisjoint(other.zones)
 
 
 class Habit(NamedTuple):
@@ -119,8 +117,7 @@ def add_day(habits: Habits, of: HabitOf, exponent: Fraction) -> Habit:
     days = max((habit.days for habit in before), default=0) + 1
     added = Habit(days, max((habit.exponent for habit in before), default=Fraction(0)) + exponent)
     for known in [known for known in habits if known.may_share_with(of) and set(known.zones) <= set(of.zones)]:
-        if known.zones:
-            del habits[known]
+        del habits[known]
     habits[of] = added
     return added
 

@@ -150,7 +150,7 @@ def compose(releases: Sequence[Noise], delta: Fraction | Decimal | float, group:
     return Price(pure, min(float(pure), approximate), float(delta))
 
 
-def pure_cost(releases: Sequence[Noise], group: int = 1) -> Decimal:
+def pure_cost(releases: Sequence[Noise], group: int) -> Decimal:
     """Return the sum of the epsilons of ``releases`` for ``group`` devices: infinite with Gaussian noise."""
     if any(isinstance(each, Gaussian) for each in releases):
         return Decimal("Infinity")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from itertools import islice
@@ -14,7 +15,7 @@ import orjson
 import pytest
 
 from stream.accounting.account_state import WindowRun
-from stream.accounting.costs import coalition_cost
+from stream.accounting.costs import as_decimal, coalition_cost
 from stream.pipeline import Pipeline
 from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, WindowCharges
@@ -155,6 +156,10 @@ def test_a_coalition_pays_the_largest_epsilon_and_each_grouper(mechanism: str, e
     assert coalition_cost(mechanism, [Fraction(epsilon) for epsilon in epsilons]) == Fraction(cost)
 
 
+def test_an_epsilon_without_an_end_is_rounded_up_at_its_eighteenth_digit() -> None:
+    assert [as_decimal(Fraction(n, 3)) for n in (1, 2, 3)] == [Decimal(f"0.{'3' * 17}4"), Decimal(f"0.{'6' * 17}7"), 1]
+
+
 def test_further_charges_of_the_latest_window_add_to_it() -> None:
     stage = account_stage(building(), SITE, laboratory=True)
     charge = CountCharge("plain", "facilities", "laplace", Fraction(1, 2))
@@ -189,6 +194,16 @@ def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far() -> None:
 @pytest.mark.parametrize(("windows", "epsilons"), [(1, 1), (3, 1), (4, 2), (6, 2), (7, 3)])
 def test_windows_of_a_w_event_release_cost_an_epsilon_for_every_w_begun(windows: int, epsilons: int) -> None:
     assert WindowRun(Fraction(1), w=3).cost(windows).pure == epsilons
+
+
+def test_any_w_windows_cost_no_more_than_the_epsilons_that_pay_for_them_however_long_a_release_runs() -> None:
+    stage = replace(account_stage(building(), SITE, laboratory=True), w=6)
+    state, found = stage.initial(), []
+    charge = CountCharge("plain", "facilities", "sample", Fraction(1, 2), w=3)
+    for number in range(10):
+        state, made = stage.step(state, WindowCharges(SITE, DAY + number * MINUTE, (charge,)))
+        found += [body["audiences"]["facilities"]["device_w_event"] for body in bodies(made, LEAKAGE)]
+    assert found == ["0.5"] * 3 + ["1"] * 7
 
 
 def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper() -> None:

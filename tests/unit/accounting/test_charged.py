@@ -16,6 +16,7 @@ TICK = 5 * MINUTE
 MIDNIGHT = 20_000 * DAY
 TODAY = (MIDNIGHT, MIDNIGHT + DAY)
 LAPLACE = ChargeStream("laplace", 1, ("x", "y"))
+DAY_LINE = ChargeStream("laplace", 1, ("x",), day=7)
 
 
 def charged(*rows: tuple[str, ChargeStream, range, dict[str, str]]) -> ChargeHistory:
@@ -110,9 +111,31 @@ def test_it_is_the_same_after_its_byte_form() -> None:
     assert exponent(again) == exponent(state)
 
 
+def test_windows_at_one_distance_that_cost_the_same_are_one_row_of_a_snapshot() -> None:
+    state = charged(("r/v/1", LAPLACE, range(288), {"a": "1"}))
+    state.note(MIDNIGHT + 300 * TICK, "r/v/1", LAPLACE, {"a": Fraction(1)})
+    assert [row[:3] for row in encode_history(state)["windows"]] == [
+        (MIDNIGHT, TICK, 288),
+        (MIDNIGHT + 300 * TICK, 0, 1),
+    ]
+
+
 def test_windows_are_remembered_until_every_local_day_that_holds_them_has_closed() -> None:
     state = charged(("r/v/1", LAPLACE, range(288), {"a": "1"}))
     state.forget(MIDNIGHT + 2 * DAY + 14 * 60 * MINUTE)
     assert exponent(state) == 12
-    state.forget(MIDNIGHT + 5 * DAY)
+    state.forget(MIDNIGHT + 3 * DAY)
     assert (state.lines, state.days) == ({}, {})
+
+
+def test_a_line_that_pays_for_several_windows_costs_as_much_as_its_dearest() -> None:
+    """A second reader joins in the tenth window of the day."""
+    one, both = {"a": "0.5"}, {"a": "0.5", "b": "2"}
+    for line, cost in ((ChargeStream("uniform", 24, ("x",)), 2), (DAY_LINE, 2)):
+        assert exponent(charged(("r/v/1", line, range(10), one), ("r/v/1", line, range(10, 288), both))) == cost
+
+
+def test_the_lines_of_whole_days_are_told_from_those_of_windows() -> None:
+    state = charged(("r/v/1", LAPLACE, range(9), {"a": "1"}), ("s/v/1/7", DAY_LINE, range(5, 9), {"a": "1"}))
+    assert state.days_charged_in(TODAY) == {"s/v/1/7": DAY_LINE}
+    assert state.days_charged_in((MIDNIGHT, MIDNIGHT + 5 * TICK)) == {}

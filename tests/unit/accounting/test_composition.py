@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise, Price, compose
+from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise, Price, compose, merged_noises
 from stream.errors import UsageError
 from tests.unit.accounting.exact_delta import exact_delta, laplace_outcomes, outcomes, size
 
@@ -145,6 +145,10 @@ def test_equal_noises_are_one_run_whatever_their_order_and_number_form() -> None
     assert compose(parts, DELTA).approximate == compose(parts[::-1], DELTA).approximate == whole.approximate
 
 
+def test_one_value_may_have_the_widest_noise_that_there_is() -> None:
+    assert merged_noises([gaussian("200000", 1)]) == [gaussian("200000", 1)]
+
+
 def test_more_releases_more_devices_and_less_delta_never_cost_less() -> None:
     some: list[Noise] = [laplace("0.1", 96), gaussian("21.854", 96)]
     price = compose(some, DELTA).approximate
@@ -165,6 +169,8 @@ def test_more_releases_more_devices_and_less_delta_never_cost_less() -> None:
         (lambda: laplace("NaN", 1), "epsilon must lie in"),
         (lambda: laplace("1", 0), "times must be 1 to 1000000, got 0"),
         (lambda: EpsilonEvent(Decimal("Infinity")), "epsilon must lie in"),
+        (lambda: gaussian("1", 0), "times must be 1 to 1000000, got 0"),
+        (lambda: gaussian("1", 1_000_001), "times must be 1 to 1000000, got 1000001"),
         (lambda: gaussian("0.01", 1), "sigma must be at least 0.1, got 0.01"),
         (lambda: gaussian("200001", 1), "at most 200000, got 200001"),
         (

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from stream.accounting.account_state import AccountState
-from stream.accounting.adversaries import Habit, HabitOf
+from stream.accounting.adversaries import Habit, HabitOf, habits_renamed
 from stream.accounting.attribute_leakage import AttributeAccount, AttributeReport, day_model
 from stream.policy.attributes import AttributeRelease
 from stream.records import DAY, AttributeCharge, WindowCharges
@@ -255,6 +255,13 @@ def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones() -> 
     assert alone["alone/arrival"]["fine"]["days"] == 3
     other = report(books(), [charge("departure", "1", zone="z", of="alone")], habits=habits)["habit"]
     assert other["alone/departure"]["fine"]["days"] == 1
+
+
+def test_zones_that_become_one_have_the_larger_of_their_habits() -> None:
+    habits = {HabitOf(("x",), "arrival", "fine"): Habit(2, Fraction(5))}
+    habits[HabitOf(("y",), "arrival", "fine")] = Habit(3, Fraction(1))
+    one = {"x": {"x", "y"}, "y": {"x", "y"}}
+    assert habits_renamed(habits, one) == {HabitOf(("x", "y"), "arrival", "fine"): Habit(3, Fraction(5))}
 
 
 def test_a_habit_beyond_any_number_is_infinite() -> None:

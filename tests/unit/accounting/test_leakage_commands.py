@@ -133,7 +133,7 @@ def test_compose_keeps_decimal_strings_to_the_last_digit_and_asks_for_one_device
         leakage, "compose", model=one_release(noise="laplace", epsilon="0.30000000000000000001") | {"group": 1}
     )
     assert found["epsilon"]["pure"] == "0.30000000000000000001"
-    plain = one_release(noise="pure", epsilon=0.1, times=3)
+    plain = {"delta": 1e-6, "releases": [{"noise": "pure", "epsilon": 0.1, "times": 3}]}
     assert answer(leakage, "compose", model=plain)["epsilon"] == {"pure": "0.3", "approximate": 0.3}
     assert answer(leakage, "compose", model=plain | {"group": 2})["epsilon"] == {"pure": "0.6", "approximate": 0.6}
 
