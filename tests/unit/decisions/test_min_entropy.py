@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from stream.decisions.beliefs import beliefs
+from stream.decisions.beliefs import Beliefs, beliefs, term
+from stream.decisions.entropy_bounds import TOLERANCE, Node, Relaxation, straight_lines
 from stream.decisions.entropy_search import least_by_halves, least_entropy
 from stream.decisions.min_entropy import min_entropy as asked
 from stream.decisions.min_entropy import minimum_entropy
@@ -109,6 +110,76 @@ def test_where_it_is_not_exact_the_truth_lies_within_the_bracket_and_the_lower_e
     assert brief.lower <= truth.lower + 1e-12
     assert brief.upper >= truth.upper - 1e-12
     assert brief.normalised == brief.lower / math.log(60)
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "nodes"),
+    [
+        pytest.param([1 + 1e-3 * (i % 5) for i in range(60)], 50, id="almost-equal"),
+        pytest.param([0.1 * (1 + i % 8) for i in range(40)], 120, id="a-ladder"),
+    ],
+)
+def test_many_predicates_on_few_levels_are_exact_after_few_nodes(epsilons: list[float], nodes: int) -> None:
+    assert minimum_entropy(epsilons, most_nodes=nodes).exact
+
+
+def test_more_than_25_predicates_that_are_too_near_stay_in_a_bracket() -> None:
+    assert not minimum_entropy([1e-3 * (1 + i % 13) for i in range(26)]).exact
+
+
+def test_more_than_25_levels_are_bounded_by_straight_lines_alone() -> None:
+    epsilons = [0.1 + 0.01 * i for i in range(26)]
+    found, lines = minimum_entropy(epsilons), straight_lines(beliefs(epsilons))
+    assert (found.lower, found.upper) == lines
+    assert not found.exact
+
+
+def random_node(draw: random.Random, allowed: Beliefs) -> tuple[Node, list[tuple[int, ...]]]:
+    """Return a set of vertices, and for each of them how many of each group are at their upper ends."""
+    between = draw.randrange(len(allowed.intervals))
+    vertex = [draw.randint(0, group.predicates - (i == between)) for i, group in enumerate(allowed.intervals)]
+    least = tuple(draw.randint(0, n) for n in vertex)
+    most = tuple(
+        draw.randint(n, group.predicates - (i == between))
+        for i, (n, group) in enumerate(zip(vertex, allowed.intervals, strict=True))
+    )
+    few, many = draw.randint(0, sum(vertex)), draw.randint(sum(vertex), sum(most))
+    ranges = [range(low, high + 1) for low, high in zip(least, most, strict=True)]
+    return Node(between, least, most, few, many), [v for v in product(*ranges) if few <= sum(v) <= many]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_node_is_bounded_by_the_vertices_in_it(seed: int) -> None:
+    draw = random.Random(seed)
+    levels = [draw.uniform(0, 2) for _ in range(3)]
+    allowed = beliefs([draw.choice(levels) for _ in range(9)])
+    node, vertices = random_node(draw, allowed)
+    bounds, between = Relaxation(allowed), allowed.intervals[node.between]
+
+    def total(vertex: Sequence[int], each: Sequence[float]) -> float:
+        return sum(n * one for n, one in zip(vertex, each, strict=True))
+
+    widths, rises = [group.width for group in allowed.intervals], [group.rise for group in allowed.intervals]
+    left = [allowed.slack - total(vertex, widths) for vertex in vertices]
+    low, high = max(0.0, min(left)), min(between.width, max(left))
+    assert bounds.amounts(node) == (None if low > high + TOLERANCE else pytest.approx((low, high)))
+    least = math.inf
+    for vertex, rest in zip(vertices, left, strict=True):
+        if -TOLERANCE <= rest <= between.width + TOLERANCE:
+            amount = min(max(0.0, rest), between.width)
+            least = min(least, total(vertex, rises) + term(between.low + amount) - term(between.low))
+    assert bounds.bound(node, math.inf).lower <= least + TOLERANCE
+    for slope in (-1.0, 0.0, 0.7, 3.0):
+        keys = [rise - slope * width for rise, width in zip(rises, widths, strict=True)]
+        found = bounds.choose(node, slope).numbers
+        assert found in vertices
+        assert total(found, keys) == pytest.approx(min(total(vertex, keys) for vertex in vertices))
+
+
+def test_of_two_predicates_each_has_what_the_other_leaves() -> None:
+    """Odds of e at most, in either direction."""
+    for each in beliefs([1.0, 0.0]).intervals:
+        assert (each.low, each.low + each.width) == pytest.approx((1 / (1 + math.e), math.e / (1 + math.e)))
 
 
 def test_ten_thousand_predicates_on_twelve_levels_are_bracketed_to_a_thousandth() -> None:
