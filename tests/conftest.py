@@ -9,6 +9,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -47,6 +48,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     from tests.support.file_scheduling import FileScheduling
 
     return FileScheduling(config, log)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run the quickest tests first where a file of durations is given."""
+    if durations := os.environ.get("TACET_TEST_DURATIONS"):
+        from tests.support.quickest_first import QuickestFirst
+
+        config.pluginmanager.register(QuickestFirst(Path(durations)))
 
 
 def pytest_collection_finish() -> None:

@@ -74,6 +74,7 @@ def run_tests(copy: Path, tests: Iterable[str], timeout: float) -> tuple[int | N
         "PYTHONPATH": str(copy),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TACET_TEST_PATIENCE": PATIENCE,
+        "TACET_TEST_DURATIONS": str(copy / "durations.json"),
     }
     environment.pop("TACET_REQUIRE_KAFKA", None)
     try:
