@@ -14,15 +14,29 @@ from hypothesis import strategies as st
 from connectors.keys.data_keys import DataKeys
 from stream.encoding import (
     LaterMessageError,
+    counted_of,
     decode_message,
     decode_rows,
     encode_message,
     encode_rows,
+    heartbeat_of,
+    later_sender_of,
     sender_of,
 )
 from stream.encryption import Kind, clear_of, seal, unseal
 from stream.errors import KeyFileError
-from stream.records import DAY, LATEST, Columns, CountedWindow, Heartbeat, ObservationBatch, PrivacyDay, Rejected, Row
+from stream.records import (
+    DAY,
+    LARGEST_COUNT,
+    LATEST,
+    Columns,
+    CountedWindow,
+    Heartbeat,
+    ObservationBatch,
+    PrivacyDay,
+    Rejected,
+    Row,
+)
 
 VAULT = DataKeys(20_000, b"k" * 32)
 BEGINS = 20_001 * DAY
@@ -66,6 +80,14 @@ def test_rows_of_a_connector_are_columns_and_columns_are_rows() -> None:
     assert Columns.of(ROWS) == ROWS != Columns.of(ROWS[:2])
     assert Columns.of(()) == ()
     assert Columns.of(ROWS).where([True, False, True]) == (ROWS[0], ROWS[2])
+
+
+def test_logins_come_back_and_are_never_written_as_json() -> None:
+    known = Columns.of(ROWS).with_logins(["00000000000000ee", None, "ffffffffffffffff"])
+    read, problems = decode_rows(encode_rows(known))
+    assert (read, problems) == (known, [])
+    with pytest.raises(ValueError, match="non-hexadecimal"):
+        encode_rows(Columns.of(ROWS).with_logins(["anne", None, None]))
 
 
 def test_a_row_takes_at_most_a_quarter_of_what_it_took_as_json() -> None:
@@ -233,6 +255,77 @@ def test_rows_and_counts_outside_an_envelope_are_refused_and_so_is_a_heartbeat_i
         assert decode_message(orjson.dumps(body)) == (None, [Rejected("unknown", "kind", "kind")])
     beat = with_content(b"", HEAD | {"kind": "heartbeat", "watermark": 1})
     assert decode_message(beat) == (None, [Rejected("unknown", "kind", "kind")])
+
+
+def counts(content: Any, window_end: object = BEGINS) -> bytes:
+    head = HEAD | {"kind": "counts", "window_end": window_end}
+    return with_content(orjson.dumps(content), head)
+
+
+def test_without_a_key_one_can_tell_heartbeats_counted_windows_and_senders_of_a_version_to_come() -> None:
+    window, beat = CountedWindow("dbh", "counters", 7, BEGINS, (("lobby", 4711),)), Heartbeat("dbh", "10.0.0.1", 7, 9)
+    later = [
+        orjson.dumps(HEAD | {"v": 2, "kind": "heartbeat", "watermark": 9}),
+        with_content(b"", HEAD | {"v": 2, "kind": "counts", "window_end": BEGINS}),
+    ]
+    values = [encode_message(each, VAULT) for each in (window, beat, BATCH)] + [*later, b"{}", b"no message"]
+    assert [counted_of(value) for value in values] == [("dbh", BEGINS)] + [None] * 6
+    assert [heartbeat_of(value) for value in values] == [None, beat] + [None] * 5
+    assert [later_sender_of(value) for value in values] == [None] * 3 + [("dbh", "10.0.0.1", 7)] * 2 + [None] * 2
+    assert counted_of(counts({}, window_end="1")) is None
+
+
+@pytest.mark.parametrize("window_end", [-1, LATEST, "1", 1.0, True, None])
+def test_counts_of_no_window_are_refused(window_end: object) -> None:
+    assert decode_message(counts({"a": 1}, window_end)) == (
+        None, [Rejected("10.0.0.1", "type", "window_end or counts")],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [[], [["a", 1]], None, 5, "a"])
+def test_what_are_no_counts_loses_its_window(content: Any) -> None:
+    assert decode_message(counts(content)) == (None, [Rejected("10.0.0.1", "type", "window_end or counts")])
+
+
+def test_one_bad_count_loses_only_itself_and_the_ends_of_what_is_possible_are_none() -> None:
+    bad = {"a": -1, "b": LARGEST_COUNT + 1, "c": "1", "d": 1.0, "e": True, "f": None}
+    for end in (0, LATEST - 1):
+        window, rejected = decode_message(counts({"y": 0, "z": LARGEST_COUNT} | bad, end))
+        assert window == CountedWindow("dbh", "10.0.0.1", 7, end, (("y", 0), ("z", LARGEST_COUNT)))
+        assert rejected == [Rejected("10.0.0.1", "row", "counts")] * len(bad)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        *(({"watermark": wrong}, "watermark") for wrong in (-1, LATEST, "1", 1.0, True, None)),
+        *(({"listened_since": wrong}, "listened_since") for wrong in (-1, LATEST, "1", 1.0, True)),
+    ],
+)
+def test_a_heartbeat_of_no_time_is_refused(fields: dict[str, Any], place: str) -> None:
+    beat = HEAD | {"kind": "heartbeat", "watermark": 1} | fields
+    assert decode_message(orjson.dumps(beat)) == (None, [Rejected("10.0.0.1", "type", place)])
+
+
+def test_a_heartbeat_may_be_of_the_first_and_of_the_last_time_there_is() -> None:
+    for time in (0, LATEST - 1):
+        beat = Heartbeat("dbh", "10.0.0.1", 7, time, time)
+        assert decode_message(encode_message(beat)) == (beat, [])
+        assert heartbeat_of(encode_message(beat)) == beat
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        *(({"sequence": wrong}, "sequence or rows") for wrong in ("1", 1.0, True, None)),
+        *(({"epoch": wrong}, "epoch") for wrong in (1, "day", [], [1, 2], [1, 2, 3, 4], [1, 2, "3"], [1, 2, True])),
+        *(({"epoch": [1, 2, wrong]}, "epoch") for wrong in (LATEST, -LATEST)),
+        *(({"identity": wrong}, "identity") for wrong in (1, True, ["login"])),
+    ],
+)
+def test_a_batch_with_a_field_that_cannot_be_is_refused(fields: dict[str, Any], place: str) -> None:
+    message = with_content(columns(), HEAD | fields)
+    assert decode_message(message) == (None, [Rejected("10.0.0.1", "type", place)])
 
 
 def test_a_damaged_or_moved_batch_loses_itself_alone() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.keys import key_files
 from stream.errors import KeyFileError
-from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of, ratchet, subkey
+from stream.keys import ForwardKeys, LaboratoryKeys, fingerprint, key_day_of, ratchet, subkey
 from stream.records import DAY, MINUTE
 
 
@@ -47,6 +47,14 @@ def test_days_purposes_and_roots_have_unrelated_keys() -> None:
     days = {keys.noise_key(day) for day in range(50)} | {LaboratoryKeys(b"\1" * 32, "l", b"a").noise_key(0)}
     purposes = {subkey(keys.noise_key(0), purpose) for purpose in ("noise", "coins", "commitment")}
     assert len(days | purposes) == 54
+
+
+def test_a_fingerprint_tells_key_files_apart_and_stays_the_same_as_days_pass() -> None:
+    keys = ForwardKeys(10, bytes(32), "l", b"a")
+    others = [ForwardKeys(10, bytes(32), "m", b"a"), ForwardKeys(10, bytes(32), "l", b"b")]
+    assert len({fingerprint(each) for each in (keys, *others)}) == 3
+    assert fingerprint(keys.from_key_day(12)) == fingerprint(keys)
+    assert len(bytes.fromhex(fingerprint(keys))) == 8
 
 
 def test_a_key_file_is_private_and_never_written_over(production: Path) -> None:
