@@ -67,6 +67,11 @@ def test_without_chance_one_run_tells() -> None:
     assert [len(each.utilities) for each in found.tried.values()] == [1] * 10
 
 
+def test_a_single_run_tells_where_a_verdict_may_be_wrong_two_times_in_three() -> None:
+    found = search(1, lambda *_: 0.95, CERTAIN._replace(error=Fraction(2, 3), most_runs=1))
+    assert (found.status, len(found.tried[0].utilities)) == ("boundary", 1)
+
+
 def test_a_candidate_of_which_runs_do_not_tell_is_neither_reached_nor_missed() -> None:
     def run(place: int, number: int) -> float:
         return 0.5 if place < 10 else (0.95 if place > 10 or number % 2 else 0.85)
@@ -79,6 +84,7 @@ def test_a_candidate_of_which_runs_do_not_tell_is_neither_reached_nor_missed() -
 def test_where_no_candidate_is_shown_to_reach_it_and_one_not_to_miss_it_the_answer_is_open() -> None:
     found = search(5, lambda place, number: 0.95 if place == 4 and number % 2 else 0.5, CERTAIN)
     assert (found.status, found.place, found.open_below()) == ("open", None, [4])
+    assert len(found.tried[4].utilities) == 200, "as many runs as a candidate has unless more are asked for"
 
 
 def test_a_utility_that_is_just_reached_is_reached() -> None:

@@ -45,6 +45,20 @@ def test_days_before_are_released_and_not_measured() -> None:
     assert not of.measures("all")[:288].any()
 
 
+@pytest.mark.parametrize(("days", "windows"), [(1, 288), (2, 2 * 288), (9, 3 * 288)])
+def test_what_lies_before_the_released_days_is_a_world_of_no_more_days_than_are_asked_for(
+    days: int, windows: int
+) -> None:
+    of = world(ends("2018-02-01T00:00", "2018-02-05T00:00"))
+    earlier = of.before(days)
+    assert earlier is not None
+    assert earlier.times[earlier.released].tolist() == of.times[of.begins - windows : of.begins].tolist()
+
+
+def test_where_nothing_lies_before_the_released_days_there_is_no_such_world() -> None:
+    assert world(ends("2018-02-01T00:00", "2018-02-02T00:00")).before(1) is None
+
+
 def test_a_day_with_a_hole_ends_the_run_of_days() -> None:
     times = ends("2018-02-01T00:00", "2018-02-05T00:00")
     holed = np.delete(times, 288 + 20)
