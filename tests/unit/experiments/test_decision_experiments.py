@@ -52,6 +52,12 @@ def test_queries_of_one_place_share_its_thresholds_and_weekends_are_emptier() ->
     assert [len(each) for each in rides(20, 3).fares] == rides(20, 3).trips.tolist()
 
 
+def test_a_building_is_for_some_thirteen_hundred_people() -> None:
+    capacity = np.concatenate([aggregates("Q1", seed).limits for seed in range(5)])
+    assert not (capacity % 10).any()
+    assert np.median(capacity) == pytest.approx(1_340, rel=0.3)
+
+
 def test_trips_grow_from_sunday_the_first_of_march_to_friday() -> None:
     """Sums over 34 regions, each with noise of 6 %."""
     trips = aggregates("Q3", 3).counts.reshape(34, 14).sum(axis=0)[:7]
