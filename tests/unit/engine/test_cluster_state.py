@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream.engine.cluster_state import (
+    BEAT,
     SILENT,
     ClusterState,
     Records,
@@ -38,6 +39,10 @@ def report(control: ClusterState, records: Records, stamp: int = NOW) -> Cluster
 def begun() -> ClusterState:
     control = report(ClusterState(), identity_records(ClusterState(), 4, "c1"))
     return report(control, admit(control, OLD, "key", "2", accept=False))
+
+
+def test_an_ingest_beats_three_times_before_it_counts_as_silent_and_not_all_the_time() -> None:
+    assert SECOND <= BEAT <= SILENT // 3
 
 
 def test_a_clusters_number_of_partitions_is_written_once() -> None:

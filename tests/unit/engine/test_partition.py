@@ -12,7 +12,7 @@ from stream.encoding import decode_message, encode_message
 from stream.encryption import Kind, clear_of, seal
 from stream.engine import continuation as module
 from stream.engine.outputs import OutputRecord
-from stream.engine.partition import PartitionEngine
+from stream.engine.partition import Counters, PartitionEngine
 from stream.engine.site_engines import OverflowPolicy
 from stream.errors import FinalityError, LaterVersionError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
@@ -113,9 +113,11 @@ def test_a_snapshot_brings_back_position_and_state(snapshot: Any) -> None:
 
 def test_no_snapshot_is_a_beginning() -> None:
     partition = PartitionEngine(POLICY, laboratory())
+    assert partition.audit_offset() == 0
     fed(partition, LOG[:50])
     assert partition.restore(None) is None
     assert partition.sites.chains() == {}
+    assert partition.audit_offset() == 0
 
 
 @pytest.mark.parametrize(
@@ -384,7 +386,7 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_place() -> None:
     places = [parse_record(out.value)["place"] for out in emitted]
     assert places == ["rows[1].device", "rows[2].device", "rows[3].access_point", "rows[4].time", "rows[5]", "rows[6]"]
     assert SECRET not in b"".join(out.value for out in emitted).decode()
-    assert partition.counters.rows == 2
+    assert partition.counters == Counters(messages=1, rows=2, rejected=6, windows=0)
 
 
 def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_their_content() -> None:

@@ -126,6 +126,24 @@ def test_what_another_mechanism_version_may_have_made_is_not_made_again() -> Non
         made(lost=records(), versions=["another", MECHANISM_VERSION])
 
 
+def test_what_was_released_under_an_earlier_policy_is_made_again_under_it() -> None:
+    earlier = building(releases=RELEASES.replace('public = "0.5"', 'public = "0.25"'))
+    log = LOG[: len(LOG) // 2]
+    half = len(log) // 2
+    first, then = PartitionEngine(earlier, laboratory()), PartitionEngine(POLICY, laboratory(), accept_policy=True)
+    outputs = [output for offset, value in enumerate(log[:half]) for output in first.process(offset, None, value)]
+    then.restore(first.snapshot(half, 0))
+    outputs += [output for value in log[half:-40] for output in then.process(half, None, value)]
+    entries = [output.value for output in outputs if output.topic == AUDIT]
+    assert {orjson.loads(value)["policy_version"] for value in entries} == {earlier.version, POLICY.version}
+    republication = Republication(POLICY, [earlier, POLICY], laboratory(), DEFAULTS, entries, {}, [MECHANISM_VERSION])
+    for value in log:
+        republication.take(SITE, value)
+    republication.finish()
+    assert as_published(republication) == {output.id: output.value for output in outputs if is_private(output.topic)}
+    assert republication.stopped == {}
+
+
 def test_sites_without_a_ledger_are_left_alone() -> None:
     republication = Republication(POLICY, [], laboratory(), DEFAULTS, [], {}, [MECHANISM_VERSION])
     for value in LOG:

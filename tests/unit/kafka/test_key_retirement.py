@@ -22,10 +22,11 @@ from stream.engine.key_rotation import (
     ledger_start_record,
     refuse_other_key,
     refuse_retired,
+    successor,
     take_over,
 )
 from stream.engine.partition import PartitionEngine
-from stream.engine.snapshot import chains, open_snapshot
+from stream.engine.snapshot import chains, open_snapshot, seal_snapshot, unpack_snapshot
 from stream.errors import AuditError, UsageError
 from stream.keys import LaboratoryKeys, fingerprint
 from stream.records import DAY, SECOND
@@ -225,6 +226,24 @@ def test_a_days_key_goes_on_until_the_new_ledger_has_saved_a_state(cluster: Clus
 def test_an_unknown_policy_is_refused(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match=r"policy: version .* must be an accepted one"):
         take_over(EndedLedger(cluster.snapshot, cluster.entries, []), NEW, 0, next_offset=0, audit_offset=0)
+
+
+def test_entries_under_an_unknown_policy_are_refused(cluster: Cluster) -> None:
+    *_, last = cluster.entries
+    entries = [*cluster.entries[:-1], last | {"policy_version": "unknown"}]
+    with pytest.raises(
+        UsageError, match=r"policy: version unknown, under which entries of site .* must be an accepted"
+    ):
+        take_over(EndedLedger(cluster.snapshot, entries, [cluster.policy]), NEW, 0, next_offset=0, audit_offset=0)
+
+
+def test_a_state_of_another_mechanism_version_has_no_successor(cluster: Cluster) -> None:
+    """Its version must end the ledger itself."""
+    assert books(successor(cluster.snapshot, NEW)).ledger.budgets == books(cluster.snapshot).ledger.budgets
+    head, sites = unpack_snapshot(cluster.snapshot)
+    other = seal_snapshot(head._replace(mechanisms="0"), sites)
+    with pytest.raises(UsageError, match=r"state: must be of mechanism version .* before its ledger can end, got 0"):
+        successor(other, NEW)
 
 
 def test_a_site_of_which_there_are_entries_and_no_state_counts_as_well(cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ from connectors.storage.embedded.reader import read_topic
 from connectors.storage.embedded.runner import LiveSink, embedded, newest_session, refuse_clock_behind, sensing_counters
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
-from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Published
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Published, Row
 from stream.release.validation import Policy, load_policy
 from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, rfc3339
@@ -31,6 +31,7 @@ from tests.support.small_building import (
     COUNTS,
     EVENING,
     SITE,
+    access_point,
     laboratory,
     people,
     policy_text,
@@ -203,6 +204,28 @@ async def test_a_live_connector_that_is_told_to_stop_amid_many_windows_leaves_th
                 runner.process(message)
     assert read_topic(tmp_path / "stopped", AUDIT) == read_topic(tmp_path / "straight", AUDIT)
     assert len(read_topic(tmp_path / "straight", AUDIT)) > amid
+
+
+def test_windows_that_a_caller_has_left_close_before_the_next_message_is_read(tmp_path: Path) -> None:
+    """Else its rows would still count in windows for which they are late."""
+    policy = load_policy(policy_text(RELEASES))
+    sources = policy.site[SITE].sources
+    begin = [Heartbeat(SITE, source, 1, EVENING, 0) for source in sources]
+    long_after = Heartbeat(SITE, sources[0], 1, EVENING + 5 * HOUR, 0)
+    rows = tuple(Row(f"{device:016x}", access_point("a"), EVENING + 260 * MINUTE) for device in range(9))
+    key_files.create(tmp_path / "key", laboratory=True)
+    for name in ("left", "straight"):
+        with embedded(policy, tmp_path / "key", tmp_path / name) as runner:
+            for message in begin:
+                runner.process(message)
+            steps = runner.steps(long_after)
+            next(steps)
+            assert runner.unfinished
+            if name == "straight":
+                assert [*steps]
+            runner.process(ObservationBatch(SITE, sources[0], 1, 0, rows))
+            assert sensing_counters(runner)["late"] == len(rows)
+    assert read_topic(tmp_path / "left", AUDIT) == read_topic(tmp_path / "straight", AUDIT) != []
 
 
 # --- the time of receipt -----------------------------------------------------------------------------------------
