@@ -127,6 +127,16 @@ def test_an_hour_without_half_of_its_windows_is_unknown() -> None:
     assert means[:3] == [None, 10_000, None]
 
 
+def test_a_third_of_the_windows_of_an_hour_is_less_than_half() -> None:
+    """The window that ends with an hour is one of this hour's."""
+    [stream] = forecast_streams(with_forecast(tick="20min"), SITE)
+    state = stream.initial()
+    for third, value in ((1, None), (2, None), (3, 8), (4, 8), (5, 12), (6, None), (7, None)):
+        state, _ = stream.step(state, given(MONDAY + third * HOUR // 3, value, HOUR // 3))
+    [means] = [nodes["building"] for nodes in state.days.values()]
+    assert means[:2] == [None, 10_000]
+
+
 def test_the_state_forgets_old_days_and_survives_a_restart() -> None:
     stream, many = stream_of(), history(90, week)
     state, _ = fed(stream, week, range(90 * 24, 90 * 24 + 3), many)
@@ -171,6 +181,19 @@ def test_an_icalendar_file_gives_the_days_of_its_years() -> None:
     assert policy.forecast[0].closed == ("2026-01-01", "2026-12-25")
     assert policy.version != with_forecast(table=table, closed="2026-12-25").version
     assert Policy.from_document(policy.document()).version == policy.version
+
+
+@pytest.mark.parametrize("head", ["[forecast]", "[[forecast]]"])
+def test_a_file_gives_the_closed_days_of_one_forecast_or_of_a_list(head: str) -> None:
+    table = TABLE.replace("[forecast]", head) + 'closed = "h.ics"\nyears = [2020, 2050]\n'
+    policy = with_forecast(table=table, closed="2019-12-31\n2020-01-01\n2050-12-31\n2051-01-01\n")
+    assert policy.forecast[0].closed == ("2020-01-01", "2050-12-31")
+
+
+@pytest.mark.parametrize("year", [2019, 2051])
+def test_closed_days_are_of_the_years_2020_to_2050(year: int) -> None:
+    with pytest.raises(PolicyError, match=rf"years.*must be at (least 2020|most 2050), got {year}"):
+        with_forecast(table=TABLE + f'closed = "h.ics"\nyears = [{year}]\n')
 
 
 def test_a_policy_without_forecast_is_the_same_document_as_before_there_was_one() -> None:

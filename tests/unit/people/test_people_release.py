@@ -199,6 +199,15 @@ def test_a_day_with_few_windows_judges_nothing() -> None:
     assert people_at(stream, given({"a": 5}, NOON + DAY), state)["released"]
 
 
+@pytest.mark.parametrize(("count", "reason"), [(47, None), (48, "feed")])
+def test_half_of_its_windows_judge_a_day(count: int, reason: str | None) -> None:
+    stream = stream_of(nodes={"zone:a": CURVE.model_copy(update={"usual": (4000, 6000)})})
+    state = stream.initial()
+    for place in range(1, count + 1):
+        state, _ = stream.step(state, given({"a": 40}, NOON - 12 * HOUR + place * TICK))
+    assert people_at(stream, given({"a": 5}, NOON + DAY), state)["reason"] == reason
+
+
 def test_a_laboratorys_model_is_refused_under_a_production_key() -> None:
     model = model_of(small_policy())
     production = ForwardKeys(0, b"k" * 32, "ledger", b"a" * 32)

@@ -165,6 +165,15 @@ def test_quiet_nodes_are_those_with_few_false_alarms() -> None:
     assert quiet_bounds(plan.vector, query, 30, real=2).denied == pytest.approx(1)
 
 
+def test_the_figures_of_a_stream_are_those_of_its_sentence() -> None:
+    [promise] = [p for p in threshold_promises(example()) if p.release == "hall-full"]
+    for name, bound in (("quiet", promise.quiet), ("empty", promise.empty)):
+        figures = promise.figures()[name]
+        assert figures["devices"] == bound.distance
+        told = (figures["false_alarms_a_day"], figures["denied"])
+        assert told == pytest.approx((bound.false_alarms, bound.denied), rel=1e-3)
+
+
 def test_bookings_bound_how_often_a_node_is_asked() -> None:
     [stream_] = [r for r in paid_thresholds(example(), "library") if r.name == "booked-empty"]
     library = example().site["library"]

@@ -136,6 +136,15 @@ def test_asked_days_survive_their_byte_form_and_a_month() -> None:
     assert state.in_month("2026-03-31", "x", ["breaks"]) == state.in_month("2026-03-31", "y", ["arrival"]) == 0
 
 
+def test_days_that_only_touch_share_no_instant() -> None:
+    third, fourth, fifth = (
+        LocalDay(day, *span_of_day(day, ZoneInfo(LOS_ANGELES))) for day in ("2026-03-03", "2026-03-04", "2026-03-05")
+    )
+    state = QueriedDays()
+    state.note(fourth, "x", "arrival", 1.0)
+    assert [state.zones_of(day) for day in (third, fourth, fifth)] == [frozenset(), {"x"}, frozenset()]
+
+
 @pytest.mark.parametrize("zones", ["x", "xy"])
 def test_a_day_is_asked_by_all_releases_of_its_zone_together_and_then_no_more(zones: str) -> None:
     level = ATTRIBUTES.partition("[release.attributes.occupancy_level]")

@@ -12,7 +12,7 @@ from stream.accounting.ledger import BudgetView, ChargeEvent, Spending
 from stream.errors import PolicyError
 from stream.operators import scan
 from stream.policy.sites import zones_now
-from stream.records import DAY, MINUTE, OccupancyWindow, Published, WindowCharges
+from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
@@ -209,6 +209,29 @@ def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_be
         outcomes += paid([out for out in made if isinstance(out, Published)], "facilities")
     assert max(sum(outcomes[n : n + 60]) for n in range(61)) == 44
     assert outcomes.index(False) == 44
+
+
+def test_a_sliding_budget_of_longer_ticks_counts_what_was_spent_under_shorter_ones() -> None:
+    """2016 windows are three weeks under ticks of 15 minutes, and twelve under ticks of an hour."""
+    before, after = (
+        ReleaseStage(
+            building(
+                releases=counts(f'w_budget = {{ facilities = "{budget}" }}'), head="privacy.w = 2016\n", tick=tick
+            ),
+            SITE,
+            laboratory(),
+        )
+        for budget, tick in (("9", "15min"), ("1", "1h"))
+    )
+    state, week = before.initial(), 7 * DAY
+    hour = FIRST - TICK
+    for end in (hour, hour + 4 * week):
+        state, _ = before.step(state, OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)))
+    state, outcomes = after.migrate(before.encode(state), {}), []
+    for end in (hour + 4 * week + HOUR, hour + 12 * week + HOUR):
+        state, made = after.step(state, OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)))
+        outcomes += paid([out for out in made if isinstance(out, Published)], "facilities")
+    assert outcomes == [False, True]
 
 
 def of_zones(*, renamed: str = "", **zones: str) -> Policy:

@@ -15,6 +15,7 @@ from stream.keys import LaboratoryKeys
 from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay
+from stream.release.prices import DayPaymentStatus, PaidDays
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy, validate
@@ -254,6 +255,17 @@ def test_no_two_days_of_one_number_are_paid_whatever_time_zone_their_dates_are_o
     started, _, _, _ = released([window_of(third.start + TICK, third)], new, state)
     assert (spends(paid), spends(started)) == (["2"], ["2"])
     assert {record["reason"] for record in waiting} == {"waiting"}
+
+
+def test_a_day_that_was_paid_is_remembered_when_the_next_one_is_paid() -> None:
+    """A change of time zone may still bring a day that overlaps it."""
+    first, second = DAYS.at(FOUR), DAYS.at(FOUR + HOUR)
+    paid = PaidDays()
+    for day in (first, second):
+        paid.record_payment("r", day, "terms")
+    assert [paid.status("r", day, "terms") for day in (first, second)] == [DayPaymentStatus.PAID] * 2
+    moved = first._replace(start=first.start - 8 * HOUR, end=first.end - 8 * HOUR)
+    assert paid.status("r", moved, "terms") is DayPaymentStatus.OTHERWISE
 
 
 def window_of(end: Micros, day: PrivacyDay) -> OccupancyWindow:

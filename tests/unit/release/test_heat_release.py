@@ -130,6 +130,13 @@ def test_a_record_says_by_what_it_is_coloured(fortnight: Any) -> None:
     assert "usual" not in of(fortnight, "a", "r")[0]
 
 
+def test_what_is_usual_is_told_to_three_decimals(fortnight: Any) -> None:
+    told = [record for record in of(fortnight, "a", "heat") if record["released"]]
+    numbers = {number for record in told for name in ("usual", "usual_deviation") for number in record[name].values()}
+    assert all(number == round(number, 3) for number in numbers)
+    assert any(number != round(number, 2) for number in numbers)
+
+
 def test_a_crowd_is_red_while_it_is_new(fortnight: Any) -> None:
     """A room that holds one more each day is above its usual count, one that never changes is in the middle."""
     heat = [record["values"] for record in of(fortnight, "a", "heat") if record["released"]]

@@ -27,6 +27,7 @@ from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from tests.support.day_policies import day_site
+from tests.support.small_building import ATTRIBUTES, building
 
 F = Fraction
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
@@ -331,3 +332,9 @@ def test_what_would_not_fit_a_snapshot_is_refused_before_it_runs() -> None:
     with pytest.raises(PolicyError, match=r"^policy: revise must hold at most 16 MiB of a site's windows, holds"):
         policy(HOURLY, largest=200_000)
     policy(PLAIN, largest=200_000)
+
+
+def test_releases_of_other_kinds_hold_nothing_for_revision() -> None:
+    revised = 'mechanism = "filter"\nzones = { kind = "hall" }\nepsilon = { facilities = "1" }\nrevise = "1h"\n'
+    chosen = building(releases=f'{ATTRIBUTES}[[release]]\nname = "r"\nquery = "count"\n{revised}')
+    assert {release.query for release in chosen.release} == {"attributes", "count"}

@@ -149,6 +149,12 @@ def test_residents_are_those_present_at_a_tick_of_the_first_half_hour(first: int
     assert (counted({"anne": range(first, 200, 5)}, IGNORING) == []) is ignored
 
 
+@pytest.mark.parametrize(("first", "counts"), [(30, []), (31, [31, 32, 33])])
+def test_ticks_of_a_minute_find_residents_until_the_thirtieth(first: int, counts: list[int]) -> None:
+    bound = IGNORING._replace(tick_length=MINUTE)
+    assert counted({"anne": range(first, 60)}, bound, minutes=range(1, 60)) == counts
+
+
 @pytest.mark.parametrize(("back", "counts"), [(66, []), (71, [75, 80, 85])])
 def test_a_resident_counts_after_six_empty_ticks_in_a_row(back: int, counts: list[int]) -> None:
     """Seen last at 31 minutes it is present until 40; the empty ticks are 45, 50 to 65 or 70."""
