@@ -18,6 +18,7 @@ from stream.mechanisms.noise import (
     half_width_95,
     invert,
     pmf,
+    refinement,
     std,
     thresholds,
     words,
@@ -68,6 +69,16 @@ def test_words_change_with_the_boundary_between_key_and_label() -> None:
     assert words(b"ke", b"ylabel", 1) != words(b"key", b"label", 1)
 
 
+def test_further_digits_of_a_draw_are_words_of_their_own() -> None:
+    expected = []
+    for place in (0, 1):
+        parts = (b"tacet.digits.1", KEY, label(b"label", 5, place))
+        stream = shake_256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+        expected.append(int.from_bytes(stream.digest(8), "big"))
+    digits = refinement(KEY, b"label")(5)
+    assert [next(digits), next(digits)] == expected
+
+
 def test_more_words_begin_with_the_same_words() -> None:
     assert (words(KEY, b"label", 100)[:7] == words(KEY, b"label", 7)).all()
 
@@ -104,6 +115,11 @@ def test_floor_takes_more_digits_where_the_number_is_next_to_an_integer() -> Non
 
     assert floor_scaled(almost_three) == 2
     assert floor_scaled(lambda: 6 - almost_three()) == 3
+
+
+def test_a_table_that_draws_share_is_written_by_none() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        thresholds(F(1))[0] = 0
 
 
 # Inversion: fast path, slow path, tail

@@ -55,6 +55,13 @@ def test_figures_of_gaussian_noise_follow_from_the_variance() -> None:
         _ = NINE.epsilon
 
 
+@pytest.mark.parametrize("exact", [Fraction(0), Fraction(-1), Fraction(1, 10**12)])
+def test_noise_that_no_sampler_draws_is_refused(exact: Fraction) -> None:
+    for noise in (laplace_noise, gaussian_noise):
+        with pytest.raises(UsageError):
+            noise(exact)
+
+
 @pytest.mark.parametrize("noise", [HALF, NINE], ids=["laplace", "gaussian"])
 def test_half_widths_are_exceeded_with_five_percent_at_most(noise: NoiseParameter) -> None:
     assert 2 * beyond(noise, 1, noise.half_width_95 + 1) <= 0.05 < 2 * beyond(noise, 1, noise.half_width_95)

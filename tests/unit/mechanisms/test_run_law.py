@@ -56,6 +56,12 @@ def test_silence_at_one_margin_is_the_transcript_of_as_many_windows() -> None:
         assert law.crossing(margin, windows) == pytest.approx(1 - silent, abs=1e-12)
 
 
+def test_no_run_crosses_below_its_threshold_however_long_a_count_stays_beyond_it() -> None:
+    law = RunDistribution(Fraction(1))
+    assert law.silence(-1, 10_000) < 0.1
+    assert law.least_shift(Fraction(1, 10), 10_000) == 0
+
+
 @pytest.mark.parametrize("epsilon", ["0.01", "0.1", "0.5", "1", "3"])
 @pytest.mark.parametrize("windows", [1, 2, 6])
 def test_the_shift_is_the_least_that_keeps_the_miss(epsilon: str, windows: int) -> None:
