@@ -123,6 +123,11 @@ def outcomes(tree: Tree) -> list[Ints]:
     return list(found.values())
 
 
+def test_half_widths_are_of_the_noise_or_where_values_are_grouped_of_the_posterior() -> None:
+    kinds = {name: Hierarchy(TREE, F(1), THIRDS, name).half_width_kind for name in ("laplace", "pegasus")}
+    assert kinds == {"laplace": "noise", "pegasus": "posterior"}
+
+
 def test_without_pruning_no_test_costs_anything() -> None:
     assert Hierarchy(TREE, F("0.7"), THIRDS).budget.test == 0
 

@@ -108,6 +108,15 @@ def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() ->
         assert by_node.T[here].T.tolist() == found.tolist()
 
 
+def test_the_rest_of_a_day_is_told_of_every_node() -> None:
+    state = FILTERED.initial()
+    for number in range(6):
+        state, _ = FILTERED.step(state, tick(number, [9, 3, 12, 0]))
+    told = FILTERED.rest(state)
+    assert sorted(node for each in told for node in each.zones.tolist()) == list(range(7))
+    assert {(each.day, len(each.median)) for each in told} == {(0, 6)}
+
+
 def test_a_node_that_its_filter_knows_well_moves_less_than_one_it_does_not() -> None:
     """Building 10 ± 1, floors 20 ± 4 and 0 ± 4: what is too much is taken from the floors."""
     tree = site_tree(["a", "b"], ["1", "2"], ["floor", "building"])
