@@ -93,7 +93,7 @@ class Cost(NamedTuple):
     tally: NoiseMultiset = NOTHING
 
     @classmethod
-    def of_epsilons(cls, epsilon: Fraction, number: int = 1) -> Cost:
+    def of_epsilons(cls, epsilon: Fraction, number: int) -> Cost:
         """Return the cost of ``number`` releases of this epsilon without known loss distribution."""
         return cls(epsilon * number, pure(epsilon, number))
 

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from stream.accounting.account_state import WindowRun
-from stream.accounting.costs import as_decimal, coalition_cost
+from stream.accounting.costs import as_decimal, coalition_cost, is_infinite
 from stream.pipeline import Pipeline
 from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, WindowCharges
@@ -158,6 +158,10 @@ def test_a_coalition_pays_the_largest_epsilon_and_each_grouper(mechanism: str, e
 
 def test_an_epsilon_without_an_end_is_rounded_up_at_its_eighteenth_digit() -> None:
     assert [as_decimal(Fraction(n, 3)) for n in (1, 2, 3)] == [Decimal(f"0.{'3' * 17}4"), Decimal(f"0.{'6' * 17}7"), 1]
+
+
+def test_only_infinity_is_infinite_however_large_a_sum_of_epsilons_is() -> None:
+    assert [is_infinite(epsilon) for epsilon in (math.inf, 1e300, Fraction(10) ** 400)] == [True, False, False]
 
 
 def test_further_charges_of_the_latest_window_add_to_it() -> None:

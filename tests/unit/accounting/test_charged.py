@@ -7,7 +7,7 @@ from fractions import Fraction
 import orjson
 import pytest
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.charge_history import ChargeHistory, ChargeStream, attempt_of, line_name, release_of
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.state_json import decode_history, encode_history
 from stream.records import DAY, MINUTE
@@ -94,6 +94,13 @@ def test_only_windows_of_the_day_and_of_the_zone_count() -> None:
     assert exponent(state, span=(MIDNIGHT + DAY, MIDNIGHT + 2 * DAY)) == 12
 
 
+def test_lines_that_do_not_cover_the_zone_cost_it_nothing_in_a_window_of_one_that_does() -> None:
+    elsewhere = ChargeStream("laplace", 1, ("y",))
+    state = charged(("r/v/1", LAPLACE, range(9), {"a": "1"}), ("s/v/1", elsewhere, range(9), {"a": "2"}))
+    assert exponent(state, "x") == 9
+    assert exponent(state, "y") == 27
+
+
 def test_a_refusal_is_no_charge_and_a_charge_can_be_taken_back() -> None:
     state = charged(("r/v/1", LAPLACE, range(2), {"a": "0"}), ("s/v/1", LAPLACE, range(2), {"a": "1"}))
     assert set(state.charged_at(MIDNIGHT)) == {"s/v/1"}
@@ -124,8 +131,9 @@ def test_windows_are_remembered_until_every_local_day_that_holds_them_has_closed
     state = charged(("r/v/1", LAPLACE, range(288), {"a": "1"}))
     state.forget(MIDNIGHT + 2 * DAY + 14 * 60 * MINUTE)
     assert exponent(state) == 12
+    state.note(MIDNIGHT + 3 * DAY, "s/v/1", LAPLACE, {"a": Fraction(1)})
     state.forget(MIDNIGHT + 3 * DAY)
-    assert (state.lines, state.days) == ({}, {})
+    assert (set(state.lines), len(state.days)) == ({"s/v/1"}, 1)
 
 
 def test_a_line_that_pays_for_several_windows_costs_as_much_as_its_dearest() -> None:
@@ -139,3 +147,15 @@ def test_the_lines_of_whole_days_are_told_from_those_of_windows() -> None:
     state = charged(("r/v/1", LAPLACE, range(9), {"a": "1"}), ("s/v/1/7", DAY_LINE, range(5, 9), {"a": "1"}))
     assert state.days_charged_in(TODAY) == {"s/v/1/7": DAY_LINE}
     assert state.days_charged_in((MIDNIGHT, MIDNIGHT + 5 * TICK)) == {}
+
+
+def test_a_span_ends_with_the_last_instant_in_it() -> None:
+    state = charged(("s/v/1/7", DAY_LINE, range(1), {"a": "1"}))
+    assert state.days_charged_in((MIDNIGHT - DAY + 1, MIDNIGHT + 1)) == {"s/v/1/7": DAY_LINE}
+    assert state.days_charged_in((MIDNIGHT - DAY + 1, MIDNIGHT)) == {}
+
+
+def test_the_name_of_a_line_says_of_which_release_and_attempt_it_is_and_of_which_whole_day() -> None:
+    names = [line_name("r", "v", 2), line_name("r", "v", 2, 7)]
+    assert names == ["r/v/2", "r/v/2/7"]
+    assert [(release_of(name), attempt_of(name)) for name in names] == [("r", 2)] * 2

@@ -78,6 +78,10 @@ def test_nothing_costs_nothing_and_what_is_pure_is_added_up() -> None:
     assert running_price({EpsilonEvent(Decimal("0.1")): 7}, DELTAS[1], 3, Fraction("2.1")) == 2.1
 
 
+def test_different_noises_that_delta_alone_hides_cost_nothing() -> None:
+    assert running_price({Laplace(Decimal("0.005")): 1, Laplace(Decimal("0.004")): 1}, Fraction(1, 100)) == 0.0
+
+
 def test_epsilons_of_any_size_are_added_up_exactly() -> None:
     """Of 18 digits each, from 1e-18 to 1e12, and as many of them as a stream of years has."""
     epsilons = {Decimal("1e-18"): 10**6, Decimal("123456789012.345678"): 8640, Decimal("0.1"): 10**6}
