@@ -82,6 +82,8 @@ def test_each_node_has_a_filter_of_its_own_that_reads_its_noisy_values_alone() -
             medians += reported.estimate.median.tolist()
             widths += reported.estimate.half_width.tolist()
         assert FILTERED.encode(state) == FILTERED.encode(tuple(alone))
+        for nightly, own, expected in zip(FILTERED.nightly, FILTERED.states(state), alone, strict=True):
+            assert nightly.filter.encode(own) == nightly.filter.encode(expected.filter)
         assert values.half_width.tolist() == np.maximum(widths, np.abs(values.values - np.array(medians))).tolist()
 
 
