@@ -11,6 +11,7 @@ from scipy.stats import gaussian_kde
 from stream.errors import UsageError
 from stream.lab.attackers.beliefs import Floats
 from stream.lab.attackers.likelihoods import NoiseDistribution, learn, scott
+from stream.mechanisms.gaussian import thresholds
 from stream.mechanisms.noise import pmf
 from stream.records import NoiseKind
 
@@ -24,6 +25,10 @@ def masses(kind: NoiseKind, scale: float) -> Floats:
 class TestExact:
     def test_laplace_is_the_samplers(self) -> None:
         assert masses("laplace", 1.25) == pytest.approx(pmf(Fraction(4, 5), LINE), rel=1e-12)
+
+    def test_gaussian_is_the_samplers(self) -> None:
+        tails = [masses("gaussian", 3.0)[np.abs(LINE) >= k].sum() for k in range(1, 15)]
+        assert tails == pytest.approx(thresholds(Fraction(9))[:14] / 2.0**63, rel=1e-9)
 
     @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
     def test_masses_add_up_to_one(self, kind: NoiseKind) -> None:

@@ -50,6 +50,7 @@ class TestBounds:
         assert found.epsilon <= epsilon
         assert found.epsilon > epsilon - 0.45
         assert not found.exceeds(epsilon)
+        assert not found.exceeds(found.epsilon), "who keeps a promise to the digit keeps it"
 
     def test_halved_noise_is_found_out(self) -> None:
         """Promised 1, made with 2: the bound passes the promise."""

@@ -210,6 +210,11 @@ def test_the_noise_of_a_price_is_the_same_on_every_machine() -> None:
     assert variances == (F(3_297_328_482_417), F(807_524_061_262))
 
 
+def test_the_filter_knows_the_noise_of_a_days_first_count() -> None:
+    made = mechanism(1)
+    assert made.law == NoiseLaw(made.factor.order, float(made.variance) / 2**32)
+
+
 def test_an_audience_whose_variance_is_not_the_releases_is_refused() -> None:
     with pytest.raises(UsageError, match="must contain the audience's own variance"):
         replace(mechanism(1), variance=F(10**9))
