@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -131,3 +132,14 @@ def test_an_entry_that_was_being_written_when_the_machine_stopped_is_taken_away_
     with pytest.raises(AuditError, match="entry 0 must be whole"), decision_ledger.opened(path, KEYS):
         pass
     assert path.read_bytes() == b"notes of somebody"
+
+
+def test_a_ledger_is_a_file_of_its_own_that_can_be_opened(path: Path) -> None:
+    link, pipe = path.with_name("link"), path.with_name("pipe")
+    link.symlink_to(path)
+    os.mkfifo(pipe, 0o600)
+    for other, problem in ((link, "cannot be opened as a ledger"), (path.parent, "cannot be opened as a ledger"),
+                           (pipe, "must be a file")):  # fmt: skip
+        with pytest.raises(UsageError, match=f"{other}: {problem}"), decision_ledger.opened(other, KEYS):
+            pass
+    assert not path.exists()

@@ -16,8 +16,10 @@ from connectors.cli.main import tacet
 from connectors.keys import key_files
 from connectors.tables.counts import LARGEST_COUNT, Table, TableRelease, read_table, release_file
 from stream.errors import DataError, UsageError
+from stream.keys import LaboratoryKeys
 from stream.mechanisms.noise_parameters import laplace_noise
-from stream.schemas import rfc3339
+from stream.records import DAY
+from stream.schemas import parse_time, rfc3339
 from tests.support.small_building import laboratory
 
 UTC, WEST = ZoneInfo("UTC"), ZoneInfo("America/Los_Angeles")
@@ -108,6 +110,36 @@ def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3
     assert "77123" not in str(done.exception) + done.output
     with out.open() as file:
         assert [row["time"] for row in csv.DictReader(file)] == [T[0], T[0], T[2], T[2]]
+
+
+def test_a_bad_row_without_a_time_is_reported_although_all_times_are_released(tmp_path: Path) -> None:
+    made = release(table(tmp_path, *GOOD, "yesterday,b,5"))
+    assert (made.windows, made.left_out) == (3, 0)
+    assert str(made.problem).startswith(f"1 bad row was left out:\n  line 8: {TIME}")
+    assert release(table(tmp_path, *GOOD)).problem is None
+
+
+def test_the_noise_of_a_window_is_of_the_day_in_which_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows are as long as the shortest time between two of them, and five minutes if there is only one."""
+    days: list[int] = []
+    noise_key = LaboratoryKeys.noise_key
+
+    def noted(keys: LaboratoryKeys, day: int) -> bytes:
+        days.append(day)
+        return noise_key(keys, day)
+
+    monkeypatch.setattr(LaboratoryKeys, "noise_key", noted)
+    first = parse_time("2026-03-02T00:00:00Z") // DAY
+    for times, wanted in (
+        (("2026-03-02T23:30:00Z", "2026-03-03T00:30:00Z", "2026-03-03T02:30:00Z"), {first, first + 1}),
+        (("2026-03-02T23:30:00Z", "2026-03-03T00:30:00Z"), {first}),
+        (("2026-03-03T00:30:00Z",), {first + 1}),
+    ):
+        days.clear()
+        release(table(tmp_path, *(f"{time},a,1" for time in times)))
+        assert set(days) == wanted
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.sinks.prometheus import LatestReleases
+from connectors.sinks.prometheus import LatestReleases, serve
 from tests.support.released_store import count
 
 
@@ -53,3 +55,23 @@ def test_a_label_is_a_name_of_the_policy_and_nothing_else() -> None:
         name for family in text_string_to_metric_families(text) for sample in family.samples for name in sample.labels
     }
     assert labels == {"site", "node", "release"}
+
+
+def test_a_bound_is_in_seconds_or_in_visits() -> None:
+    text = exposed(record(1, {"a": 9}, bounded_to="2h"), record(1, {"a": 9}, release="changes", bounded_to="3 visits"))
+    assert samples(text, "tacet_release_bounded_to_seconds") == {"occupancy": 7200}
+    assert samples(text, "tacet_release_bounded_to_visits") == {"changes": 3}
+
+
+def test_the_metrics_are_served_at_one_path() -> None:
+    latest = LatestReleases()
+    latest.update(record(1, {"a": 9}))
+    with closing(serve(latest, ("127.0.0.1", 0))) as server:
+        host, port = server.address
+        with closing(HTTPConnection(host, port, timeout=60)) as client:
+            client.request("GET", "/metrics")
+            answer = client.getresponse()
+            assert (answer.status, samples(answer.read().decode(), "tacet_occupancy")["zone:a"]) == (200, 9)
+        with closing(HTTPConnection(host, port, timeout=60)) as client:
+            client.request("GET", "/")
+            assert client.getresponse().status == 404

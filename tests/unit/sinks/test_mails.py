@@ -172,6 +172,11 @@ def test_quiet_hours_go_over_midnight(span: str, quiet: str) -> None:
     assert not hours.hold(hours.end)
 
 
+def test_quiet_hours_that_end_where_they_begin_are_none() -> None:
+    with pytest.raises(ValueError):
+        QuietHours.parse("22:00-22:00")
+
+
 async def test_the_report_of_a_month_comes_once_a_day_after_its_end() -> None:
     asked: list[tuple[str, Month]] = []
 

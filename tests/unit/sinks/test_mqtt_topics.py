@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from connectors.sinks.mqtt import discovery, messages
+from connectors.sinks.mqtt import discovery, messages, site_topic
 from tests.support.released_store import count
 
 
@@ -54,3 +54,7 @@ def test_names_that_differ_give_sensors_that_differ() -> None:
     found = discovery("h", "t", [f"t/dbh/zone/{end}" for end in ends], {})
     assert len(found) == len(ends)
     assert all(set(topic.split("/")[2]) <= set("abdhtrzone-_") for topic in found)
+
+
+def test_the_metadata_of_a_site_have_a_topic_beside_its_values() -> None:
+    assert site_topic("tacet/public", "dbh") == "tacet/public/dbh/metadata"

@@ -69,3 +69,11 @@ def test_an_event_has_the_same_id_and_data_whenever_it_is_reported() -> None:
     again = [trigger.events(second, before) for _ in range(2)]
     assert again[0] == again[1]
     assert again[0][0].id == f"{second['release_id']}/zone:a/change"
+
+
+def test_an_event_says_to_how_much_of_a_day_its_count_is_bounded() -> None:
+    notes: Notes = {}
+    first, second = (count(n, {"a": v}, bounded_to="2h") for n, v in enumerate((10, 30)))
+    Trigger("change").note(first, notes)
+    (event,) = Trigger("change").events(second, notes)
+    assert event.data["bounded_to"] == "2h"

@@ -15,8 +15,11 @@ import pytest
 from connectors.sinks import webhooks
 from connectors.sinks.triggers import Trigger
 from connectors.sinks.webhooks import WebhookSink
+from stream.errors import UsageError
+from tests.support.released_store import count
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of a test, 24 bytes or more").decode()
+EACH = Trigger("release")
 RECORD: Any = {"release_id": "one", "window_end": "2026-01-05T10:00:00Z"}
 BOMB = gzip.compress(bytes(64 << 20))
 
@@ -25,11 +28,11 @@ class Receiver:
     """Answers each request with the next of some octets, and leaves the connection open."""
 
     def __init__(self, *answers: bytes) -> None:
-        self.answers, self.asked = list(answers), 0
+        self.answers, self.asked, self.heads = list(answers), 0, list[bytes]()
 
     async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await reader.readuntil(b"\r\n\r\n")
+            self.heads.append(await reader.readuntil(b"\r\n\r\n"))
             self.asked += 1
             writer.write(self.answers.pop(0))
             await reader.read(-1)
@@ -40,11 +43,9 @@ class Receiver:
 
 
 @asynccontextmanager
-async def sink_to(receiver: Receiver) -> AsyncIterator[WebhookSink]:
+async def sink_to(receiver: Receiver, trigger: Trigger = EACH) -> AsyncIterator[WebhookSink]:
     server = await asyncio.start_server(receiver.meet, "127.0.0.1", 0)
-    sink = WebhookSink(
-        f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", lambda: [SECRET], Trigger("release"), {}
-    )
+    sink = WebhookSink(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", lambda: [SECRET], trigger, {})
     try:
         yield sink
     finally:
@@ -84,3 +85,45 @@ async def test_a_receiver_that_does_not_answer_in_time_is_asked_again(caplog: py
     assert receiver.asked == 3
     assert "Kafka" not in caplog.text
     assert caplog.text.count("tried again") == 2
+
+
+DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
+async def test_a_refusal_for_the_moment_is_tried_again(status: int) -> None:
+    receiver = Receiver(b"HTTP/1.1 %d Later\r\n\r\n" % status, DONE)
+    async with sink_to(receiver) as sink:
+        await asyncio.wait_for(sink.deliver(RECORD), 300)
+    assert receiver.asked == 2
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 409, 410, 426])
+async def test_a_refusal_for_good_ends_the_sink(status: int) -> None:
+    receiver = Receiver(b"HTTP/1.1 %d No\r\n\r\n" % status)
+    async with sink_to(receiver) as sink:
+        with pytest.raises(UsageError, match=f"--to: must accept reports, but answered {status}"):
+            await asyncio.wait_for(sink.deliver(RECORD), 300)
+
+
+async def test_a_change_is_one_from_what_it_began_with_and_then_from_what_was_reported() -> None:
+    receiver = Receiver(DONE, DONE)
+    async with sink_to(receiver, Trigger("change")) as sink:
+        await sink.begin(count(1, {"a": 10}))
+        for number, value in enumerate((30, 30, 31), start=2):
+            await asyncio.wait_for(sink.deliver(count(number, {"a": value})), 300)
+    assert receiver.asked == 1
+
+
+async def test_a_report_is_named_dated_and_signed() -> None:
+    receiver = Receiver(DONE)
+    async with sink_to(receiver) as sink:
+        await asyncio.wait_for(sink.deliver(RECORD), 300)
+    (head,) = receiver.heads
+    for line in (
+        b"content-type: application/json",
+        b"webhook-id: one",
+        b"webhook-timestamp: ",
+        b"webhook-signature: v1,",
+    ):
+        assert b"\r\n" + line in head.lower()

@@ -17,7 +17,16 @@ from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.snmp.sender import Association, encode_associate
 from connectors.sources.snmp.traps import decode
 from connectors.storage.embedded.reader import read_topic
-from connectors.storage.embedded.runner import LiveSink, embedded, newest_session, refuse_clock_behind, sensing_counters
+from connectors.storage.embedded.runner import (
+    FileSink,
+    LiveSink,
+    embedded,
+    newest_session,
+    next_windows,
+    refuse_clock_behind,
+    refuse_older,
+    sensing_counters,
+)
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Published, Row
@@ -38,8 +47,10 @@ from tests.support.small_building import (
     run,
     write_csv,
 )
+from tests.support.virtual_loop import run_virtually, virtual_loop
 
 HOUR = 60 * MINUTE
+OTHER = f"{SITE}1"
 RELEASES = COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0] + ATTRIBUTES
 
 
@@ -127,8 +138,8 @@ async def test_what_fails_in_the_work_comes_out() -> None:
 
 @pytest.fixture
 def ahead(tmp_path: Path) -> Iterator[Embedded]:
-    """A store whose last process had its clock 90 s ahead of ``EVENING``."""
-    policy = load_policy(policy_text(RELEASES))
+    """A store of two sites, at one of which the last process had its clock 90 s ahead of ``EVENING``."""
+    policy = load_policy(policy_text(RELEASES, sites=(SITE, OTHER)))
     key_files.create(tmp_path / "key", laboratory=True)
     with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
         for source in policy.site[SITE].sources:
@@ -156,6 +167,33 @@ def test_a_session_ahead_of_the_clock_is_refused_too_although_nothing_has_come_s
     ahead.process(ObservationBatch(SITE, ahead.partition.policy.site[SITE].sources[0], EVENING + 900 * SECOND, 0, ()))
     with pytest.raises(UsageError, match=f"site {SITE} has reached {rfc3339(EVENING + 900 * SECOND)}"):
         refuse_clock_behind(ahead, EVENING + 100 * SECOND, CLOCK_STEP)
+
+
+def begun(runner: Embedded, site: str, session: int, *, number: int = 0) -> None:
+    """Let one of a site's sources begin a session, and say that it has nothing before it."""
+    source = runner.partition.policy.site[site].sources[number]
+    runner.process(Heartbeat(site, source, session, session, session))
+
+
+def test_the_next_session_begins_after_those_of_all_sites(ahead: Embedded) -> None:
+    begun(ahead, OTHER, EVENING - HOUR)
+    assert newest_session(ahead) == EVENING + 80 * SECOND
+    begun(ahead, OTHER, EVENING + HOUR)
+    assert newest_session(ahead) == EVENING + HOUR
+
+
+def test_a_file_that_begins_before_the_newest_session_of_any_source_is_refused(ahead: Embedded) -> None:
+    newest = EVENING + 2 * MINUTE
+    begun(ahead, SITE, newest, number=1)
+    refuse_older(ahead, Path("rows.csv"), newest)
+    with pytest.raises(
+        UsageError, match=f"rows.csv: begins before the last window of site {SITE}, .* would be dropped"
+    ):
+        refuse_older(ahead, Path("rows.csv"), newest - 1)
+
+
+def test_a_site_goes_on_with_the_window_after_the_last_that_it_has_closed(ahead: Embedded) -> None:
+    assert next_windows(ahead) == {SITE: EVENING + 15 * MINUTE}
 
 
 def test_what_is_accepted_after_the_clock_was_set_back_a_little_counts(ahead: Embedded) -> None:
@@ -226,6 +264,19 @@ def test_windows_that_a_caller_has_left_close_before_the_next_message_is_read(tm
             runner.process(ObservationBatch(SITE, sources[0], 1, 0, rows))
             assert sensing_counters(runner)["late"] == len(rows)
     assert read_topic(tmp_path / "left", AUDIT) == read_topic(tmp_path / "straight", AUDIT) != []
+
+
+@pytest.mark.parametrize("sink", [FileSink, LiveSink])
+def test_windows_are_closed_one_behind_the_other_without_a_pause(ahead: Embedded, sink: Any) -> None:
+    async def close_windows() -> float:
+        begun = virtual_loop().time()
+        for source in ahead.partition.policy.site[SITE].sources:
+            message = Heartbeat(SITE, source, EVENING + 80 * SECOND, EVENING + HOUR, EVENING + 90 * SECOND)
+            await sink(ahead, asyncio.Event()).append(message)
+        return virtual_loop().time() - begun
+
+    assert run_virtually(close_windows()) == 0
+    assert next_windows(ahead) == {SITE: EVENING + HOUR}
 
 
 # --- the time of receipt -----------------------------------------------------------------------------------------

@@ -43,6 +43,14 @@ def test_a_delivered_record_is_readable_by_its_audience_alone(tmp_path: Path) ->
     store.close()
 
 
+def test_an_audience_that_was_given_nothing_yet_has_an_empty_outbox(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store")
+    store.outboxes.prepare(["facilities"])
+    assert [audience for audience, _ in outboxes(tmp_path / "store")] == ["facilities"]
+    assert read_outbox(tmp_path / "store", "facilities", 0) == []
+    store.close()
+
+
 def released(release: str, number: int) -> OutputRecord:
     """The record of a window of the audience ``public``."""
     value = f'{{"n": {number}}}'.encode()

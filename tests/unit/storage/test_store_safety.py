@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from connectors.storage.embedded.reader import outboxes, read_outbox, read_topic
 from connectors.storage.embedded.runner import embedded
 from connectors.storage.embedded.store import SqliteStore
 from stream.engine.outputs import OutputRecord
-from stream.errors import TacetError
+from stream.errors import AuditError, TacetError
 from stream.schemas import AUDIT, LEAKAGE, private_topic
 from tests.support.small_building import COUNTS, building, messages, people
 
@@ -69,6 +70,18 @@ def test_a_message_that_comes_when_the_store_is_gone_is_not_taken(tmp_path: Path
     with pytest.raises(TacetError, match="deleted or replaced"):
         store.append(b"{}")
     store.close()
+
+
+def test_a_store_whose_ledger_lacks_an_entry_is_not_run_and_nothing_is_written(tmp_path: Path, key: Any) -> None:
+    with embedded(POLICY, key, tmp_path / "store") as runner:
+        for message in LOG:
+            runner.process(message)
+    with closing(sqlite3.connect(tmp_path / "store" / "store.sqlite")) as store, store:
+        assert store.execute("DELETE FROM outputs WHERE topic = ? AND id = 'dbh/1'", (AUDIT,)).rowcount == 1
+    before = everything(tmp_path / "store")
+    with pytest.raises(AuditError, match="site dbh: entry 1 must be there"), embedded(POLICY, key, tmp_path / "store"):
+        pass
+    assert everything(tmp_path / "store") == before
 
 
 # --- a disk that is full --------------------------------------------------------------------------------

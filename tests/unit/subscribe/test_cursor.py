@@ -110,6 +110,21 @@ async def test_positions_of_one_release_say_nothing_of_the_others(tmp_path: Path
     assert await read(tmp_path, cursor=cursor) == []
 
 
+async def test_after_a_release_come_those_behind_it_at_its_site_and_all_of_the_others(tmp_path: Path) -> None:
+    fill(tmp_path, windows(0, 3, ("east", "west")))
+    names = await read(tmp_path, from_start=True)
+    passed = [name for name in names if name.startswith("east")][:3]
+    assert await read(tmp_path, after=passed[-1]) == [name for name in names if name not in passed]
+    with pytest.raises(UsageError, match="--after: must be a release id of this audience that is still kept, got"):
+        await read(tmp_path, after="east/occupancy/board/none")
+
+
+async def test_an_audience_of_which_a_store_has_no_outbox_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, windows(0, 1))
+    with pytest.raises(UsageError, match="audience dean: must be an audience of this store"):
+        [record async for record in subscribe(store=tmp_path, audience="dean", until_end=True)]
+
+
 async def test_a_cursor_of_one_source_is_refused_by_another(tmp_path: Path) -> None:
     fill(tmp_path, windows(0, 3))
     cursor = Cursor(tmp_path / "cursor")

@@ -158,3 +158,11 @@ async def test_an_address_that_is_none_is_refused(url: str) -> None:
 async def test_a_token_is_not_sent_in_the_clear_to_another_machine() -> None:
     with pytest.raises(UsageError, match="url: must begin with https"):
         [record async for record in subscribe(url="http://192.0.2.1:8050", token=TOKEN, audience="public")]
+
+
+async def test_an_answer_other_than_200_is_no_metadata() -> None:
+    async with serving(Server()) as server:
+        with pytest.raises(
+            UsageError, match="url: must be a service that answers, got 401, token: must be one that is"
+        ):
+            await service.read_json(server.url, "wrong-token", service.STREAM)
