@@ -79,6 +79,10 @@ def test_a_short_key_or_an_empty_salt_life_is_refused_without_telling_the_key() 
     assert "secret" not in str(refused.value)
     with pytest.raises(UsageError, match="16 octets, got 15"):
         Pseudonyms.daily(bytes(15))
+    with pytest.raises(UsageError, match="16 octets, got 15"):
+        Pseudonyms.rotating(bytes(15), HOUR)
+    with pytest.raises(UsageError, match="16 octets, got 15"):
+        Pseudonyms.by_privacy_day(bytes(15), "dbh", DAYS)
     assert Pseudonyms.daily(bytes(16)).name(MAC, 0)
     with pytest.raises(UsageError, match="length"):
         Pseudonyms.rotating(KEY, 0)

@@ -36,6 +36,11 @@ STAYS = seen((7, 0, 0), (7, 0, 4), (7, 0, 8), (7, 0, 12))
 """Heard every four minutes, from minute 0 on; its last stay ends at 22."""
 
 
+def test_sightings_since_an_instant_have_the_one_at_this_instant() -> None:
+    rest = STAYS.since(8 * MINUTE)
+    assert [column.tolist() for column in rest] == [[8 * MINUTE, 12 * MINUTE], [7, 7], [0, 0]]
+
+
 def test_under_a_lasting_name_a_device_counts_once() -> None:
     assert zone_counts(STAYS, None) == [1, 1, 1, 1] + [0] * 8
 

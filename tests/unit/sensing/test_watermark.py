@@ -100,6 +100,20 @@ def test_coverage_is_the_share_of_listed_sources_that_reached_the_tick() -> None
     assert covered(clock, 600, 900) == 1
 
 
+def test_the_latest_64_intervals_of_a_source_are_remembered() -> None:
+    clock = SiteClock()
+    for number in range(65):
+        beat(clock, "a", 10 * number + 5, since=10 * number)
+    assert [covered(clock, start, start + 5) for start in (0, 10)] == [0, Fraction(1, 2)]
+
+
+@pytest.mark.parametrize("since", [100, 101])
+def test_who_has_not_listened_before_its_heartbeat_has_no_interval(since: int) -> None:
+    clock = SiteClock()
+    beat(clock, "a", 100, since=since)
+    assert clock.progress["a"].listened == []
+
+
 def test_a_source_vouches_for_a_window_only_if_it_listened_from_its_start_on() -> None:
     clock = SiteClock()
     for source, since in (("a", 600), ("b", 600.000001)):
