@@ -16,6 +16,7 @@ import pytest
 
 from stream.accounting.account_state import WindowRun
 from stream.accounting.costs import as_decimal, coalition_cost, is_infinite
+from stream.accounting.units import DeviceCosts
 from stream.pipeline import Pipeline
 from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, WindowCharges
@@ -125,6 +126,15 @@ def test_a_person_is_as_many_devices_as_the_policy_says() -> None:
     policy = load_policy(policy_text(head="[privacy]\ndevices_per_person = 2\n"))
     outputs = outputs_of(policy, SEEN[:700])
     assert_account(outputs, 15 * MINUTE, ticks=1, devices=2)
+
+
+def test_what_is_moved_or_replaced_costs_twice_and_an_observation_also_ends_the_one_before_it() -> None:
+    costs = DeviceCosts(Fraction("0.1"), Fraction("0.2"), Fraction("0.4"), Fraction("0.5")).units(devices_per_person=3)
+    assert {unit: decimal_string(cost) for unit, cost in costs.items()} == {
+        "presence_tuple": "0.1", "tuple_moved": "0.2", "observation": "0.4", "observation_moved": "0.8",
+        "device_w_event": "0.4", "device_w_event_moved": "0.8", "person_w_event": "1.2",
+        "device_day": "0.5", "device_day_moved": "1", "person_day": "1.5",
+    }  # fmt: skip
 
 
 def test_a_day_costs_every_tick_of_it_and_both_its_edges() -> None:

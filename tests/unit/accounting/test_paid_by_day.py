@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from stream.accounting.composition import Gaussian
-from stream.accounting.day_charges import cost_of
-from stream.records import DAY, DayTerms, PrivacyDay
+from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of, days_touched
+from stream.records import DAY, HOUR, PURE, CountCharge, DayTerms, PrivacyDay
 from stream.release.prices import DayPrice
 
 F = Fraction
@@ -60,3 +60,41 @@ def test_more_windows_of_a_day_or_a_smaller_delta_take_more_gaussian_noise() -> 
     (few,), (many,) = gaussian(ticks=12).parameters, gaussian(ticks=96).parameters
     (strict,) = DayPrice("gaussian", F(2), F(1, 10**9), 96).parameters
     assert few < many < strict
+
+
+def test_a_span_touches_a_day_more_than_it_fills_of_the_shortest_days() -> None:
+    """A day in which the clocks are set forward has 23 hours."""
+    spans = (1, 23 * HOUR, 23 * HOUR + 1, 46 * HOUR, 46 * HOUR + 1)
+    assert [days_touched(span) for span in spans] == [2, 2, 3, 3, 4]
+
+
+@pytest.mark.parametrize("noise", ["laplace", PURE])
+def test_the_loss_of_a_changed_part_of_a_pure_day_is_certain_and_finite(noise: str) -> None:
+    for probability in (None, F(1, 10**6)):
+        assert changed_loss(noise, (F(1, 4), F(1, 2)), 3, probability, devices=2) == 2 * 3 * F(3, 4)
+
+
+PURE_DAY = DayTerms(DAY_0, PURE, (F(1, 2),), 3)
+RUN = CountCharge("many", "public", "sparse", F(3, 2), terms=PURE_DAY)
+
+
+def test_runs_of_a_pure_day_add_up_and_another_audience_has_none_of_them() -> None:
+    lines, readers = DayLines(), {"public": frozenset({"public"})}
+    assert lines.so_far(RUN) is None
+    for runs in (1, 2):
+        lines.pay([RUN], DAY // 2, readers)
+        assert lines.so_far(RUN) == PURE_DAY._replace(ticks=3 * runs)
+        assert lines.totals["public"].pure == F(3, 2) * runs
+    assert lines.so_far(CountCharge("many", "board", "sparse", F(3, 2), terms=PURE_DAY)) is None
+
+
+def test_a_paid_day_counts_as_long_as_a_window_of_it_lies_in_the_span_and_is_dropped_in_time() -> None:
+    lines, public = DayLines(), frozenset({"public"})
+    lines.pay([RUN], DAY // 2, {"public": public})
+    assert lines.since(DAY // 2 - 1, public) == [PURE_DAY]
+    assert lines.since(DAY // 2, public) == []
+    for span, kept in ((0, KEPT), (5 * DAY, 5 * DAY)):
+        lines.forget(DAY // 2 + kept - 1, span)
+        assert lines.since(0, public) == [PURE_DAY]
+    lines.forget(DAY // 2 + KEPT, 0)
+    assert lines.since(0, public) == []

@@ -75,6 +75,7 @@ def test_a_count_is_rounded_up_by_at_most_a_thirty_second() -> None:
 
 def test_nothing_costs_nothing_and_what_is_pure_is_added_up() -> None:
     assert running_price({}, DELTAS[1]) == 0.0
+    assert running_price({EpsilonEvent(Decimal("0.1")): 7}, DELTAS[1]) == 0.7
     assert running_price({EpsilonEvent(Decimal("0.1")): 7}, DELTAS[1], 3, Fraction("2.1")) == 2.1
 
 
