@@ -196,6 +196,9 @@ def test_every_prefix_ends_where_a_name_does(by_name: dict[str, User]) -> None:
 
 def test_readers_of_all_kinds_and_ingest_have_a_quota_and_the_engine_has_none(by_name: dict[str, User]) -> None:
     assert {name for name, user in by_name.items() if not user.quotas} == {ENGINE, "tacet-operator"}
+    assert by_name["tacet-ingest"].quotas == {"producer_byte_rate": 10_485_760}
+    assert by_name["tacet-audience-dean"].quotas["consumer_byte_rate"] == 5_242_880
+    assert by_name["tacet-signer"].quotas == {"consumer_byte_rate": 20_971_520}
 
 
 # --- as it is printed -----------------------------------------------------------------------------------------------

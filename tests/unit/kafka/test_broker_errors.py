@@ -21,6 +21,12 @@ def test_a_brokers_error_is_told_by_kind_alone(kind: type[Exception]) -> None:
     assert SECRET not in report
 
 
+def test_the_fixed_words_of_an_errors_kind_are_told_where_it_has_any() -> None:
+    for description, told in (("is away.", "Kafka: MadeError: is away"), ("", "Kafka: MadeError")):
+        made = type("MadeError", (Exception,), {"__module__": "aiokafka.errors", "description": description})
+        assert broker_error(made(SECRET)) == told
+
+
 def test_any_other_error_is_not_the_brokers() -> None:
     assert broker_error(RuntimeError("x")) is None
 

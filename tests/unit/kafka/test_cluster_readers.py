@@ -6,7 +6,7 @@ Topics are lists; the brokers' part is tested in ``tests/integration``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -252,9 +252,26 @@ async def test_observations_without_their_beginning_repeat_nothing(monkeypatch: 
     consumed(monkeypatch, republication, {OBSERVATIONS: [record(0, {"n": 1}), record(1, {"n": 2})]})
     gives(monkeypatch, republication, "begin_offsets", {0: 0, 1: 0})
     assert [each.offset async for each in republication.observations(BROKER)] == [0, 1]
+    gives(monkeypatch, republication, "begin_offsets", {0: 0, 1: 1})
+    with pytest.raises(LossError, match="begins at offset 1"):
+        [each async for each in republication.observations(BROKER)]
     gives(monkeypatch, republication, "begin_offsets", {0: 0, 1: 7})
     with pytest.raises(LossError, match=r"partition 1 of tacet\.observations\.v1: begins at offset 7"):
         [each async for each in republication.observations(BROKER)]
+
+
+async def test_observations_are_told_apart_by_partition_and_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    gives(monkeypatch, republication, "begin_offsets", {0: 0, 1: 0})
+    stored = [record(0, {}), record(1, {}), record(0, {}, partition=1)]
+
+    async def consume(_: str, __: str, *, until_end: bool, identity: Callable[[Record], object]) -> Any:
+        assert until_end
+        assert len({identity(each) for each in stored}) == len(stored)
+        for each in stored:
+            yield each
+
+    monkeypatch.setattr(republication, "consume", consume)
+    assert [each async for each in republication.observations(BROKER)] == stored
 
 
 async def test_records_are_put_back_under_their_key_time_and_partition(

@@ -58,6 +58,7 @@ def sasl(password: Path, **more: object) -> dict[str, Any]:
 
 def test_nothing_set_is_plain_text_without_a_user() -> None:
     assert access().arguments() == {"security_protocol": "PLAINTEXT"}
+    assert access().describe() == "", "nothing that an error would have to name"
 
 
 def test_a_user_shows_name_and_password_by_scram_sha_512(password: Path) -> None:

@@ -11,6 +11,7 @@ from connectors.storage.kafka import cluster
 from stream.engine.cluster_state import ClusterState, Records, engine_record
 from stream.engine.ports import FencedError, InterruptedWriteError
 from stream.errors import DataError, TacetError, UsageError
+from stream.schemas import CONTROL
 
 
 class Contended:
@@ -55,6 +56,30 @@ async def test_it_decides_anew_on_what_stands_then(topic: Contended) -> None:
     topic.losses += [FencedError("another"), InterruptedWriteError("it is not known"), FencedError("another")]
     assert (await cluster.decide("servers", nothing)).partitions is None
     assert topic.taken == topic.closed == 4  # each time as a writer of its own
+
+
+async def test_what_is_decided_is_written_in_one_transaction_and_is_what_stands_then(
+    topic: Contended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[object] = []
+
+    class Producer:
+        async def begin_transaction(self) -> None:
+            steps.append("begin")
+
+        async def send_and_wait(self, *record: object, **place: object) -> None:
+            steps.append((*record, place))
+
+        async def commit_transaction(self) -> None:
+            steps.append("commit")
+
+    async def take(_: str) -> Producer:
+        return Producer()
+
+    monkeypatch.setattr(cluster, "_begin_transaction", take)
+    decided = await cluster.decide("servers", lambda _: {"cluster": CLUSTER})
+    assert decided.partitions == 4
+    assert steps == ["begin", (CONTROL, CLUSTER, {"key": b"cluster", "partition": 0}), "commit"]
 
 
 async def test_after_so_many_attempts_it_says_that_others_write_all_the_time(topic: Contended) -> None:
@@ -116,7 +141,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes | None, int]
     """The records of a control topic that the broker has not compacted."""
     records: list[tuple[bytes, bytes | None, int]] = [(b"cluster", CLUSTER, 0)]
 
-    async def read_keyed(*_: object) -> list[tuple[bytes, bytes | None, int]]:
+    async def read_keyed(_: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None, int]]:
+        assert (topic, partition) == (CONTROL, 0)
         return records
 
     monkeypatch.setattr(cluster, "read_keyed", read_keyed)

@@ -93,6 +93,7 @@ async def test_a_reader_of_what_comes_remembers_the_last_record_however_many_mar
     assert cluster.limits == [MAX_MESSAGE]
     assert await check.recreated() is None
     cluster.logs[AT] = log = Log(OTHER | {4 + marks: b"v"})
+    assert await check.recreated() == "t", "even if nothing comes of it"
     assert await check.recreated_before(of(log, 4 + marks)) == "t"
 
 

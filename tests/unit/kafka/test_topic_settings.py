@@ -106,3 +106,12 @@ def test_of_three_copies_two_have_to_be_waited_for() -> None:
 def test_a_list_is_given_to_the_command_in_brackets() -> None:
     (wrong,) = found(SNAPSHOT, {"cleanup.policy": "delete"})
     assert "cleanup.policy=[compact,delete]'" in wrong.remedy()
+
+
+def test_what_tells_of_people_is_deleted_after_a_day_and_old_states_within_ten_minutes() -> None:
+    for name in (OBSERVATIONS, PRESENCE, OCCUPANCY):
+        made = topic_config(name)
+        assert (made["retention.ms"], made["segment.ms"]) == ("86400000", "3600000")
+    made = topic_config(SNAPSHOT)
+    assert int(made["segment.ms"]) + int(made["max.compaction.lag.ms"]) == 600_000
+    assert made["retention.ms"] == WEEK

@@ -64,8 +64,19 @@ def test_a_removed_entry_is_deleted_when_its_last_day_is_long_over(path: Path) -
     opt_outs.remove(path, KEY, [ANNE], NOON + DAY)
     opt_outs.add(path, KEY, [BERT], NOON + 3 * DAY)
     assert len(json.loads(path.read_text())["entries"]) == 2
-    opt_outs.add(path, KEY, [BERT], NOON + 9 * DAY)
-    assert len(json.loads(path.read_text())["entries"]) == 1
+    for after, entries in ((8 * DAY - 1, 2), (8 * DAY, 1)):
+        opt_outs.add(path, KEY, [BERT], NOON + after)
+        assert len(json.loads(path.read_text())["entries"]) == entries
+
+
+def test_of_addresses_that_were_looked_for_only_so_many_are_remembered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opt_outs, "_CACHED", 2)
+    content = OptOutFile(path, KEY).content
+    for number in range(10):
+        content.leaves_out(bytes([number]) * 6, NOON)
+        assert len(content._found) <= 2
 
 
 def test_the_file_is_private_and_contains_no_address(path: Path) -> None:

@@ -38,6 +38,7 @@ def test_a_site_is_its_zones_with_floor_kind_capacity_and_names(tmp_path: Path, 
     policy = named("Aula")
     found = run(policy, key, tmp_path / "s")
     assert found == site_metadata(policy)
+    assert found["dbh"]["tick_seconds"] == policy.site["dbh"].tick // 1_000_000 > 0
     zones = {zone["zone"]: zone for zone in found["dbh"]["zones"]}
     assert {name: (zone["kind"], zone["floor"]) for name, zone in zones.items()} == {
         name: (kind, FLOORS[name]) for name, kind in ZONES.items()

@@ -35,3 +35,13 @@ def test_a_link_in_the_place_of_a_state_file_is_refused(
         opened(tmp_path / name)
     assert target.exists() == exists
     assert not exists or target.read_bytes() == b""
+
+
+def test_a_state_file_is_held_by_one_process_until_it_is_closed_and_deletes_what_is_deleted(tmp_path: Path) -> None:
+    file = held(tmp_path / "state")
+    for setting, value in (("journal_mode", "wal"), ("synchronous", 2), ("secure_delete", 1)):
+        assert file.database.execute(f"PRAGMA {setting}").fetchone() == (value,)
+    with pytest.raises(KeyFileError, match="must be held by one process only, another"):
+        held(tmp_path / "state")
+    file.close()
+    held(tmp_path / "state").close()

@@ -28,7 +28,7 @@ from stream.keys import ForwardKeys
 from stream.records import DAY, MINUTE
 from stream.release.validation import load_policy
 from stream.runners.embedded import Embedded
-from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, QUARANTINE, parse_record, private_topic
 from tests.support.small_building import COUNTS, building, messages, people, policy_text, write_csv
 
 POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
@@ -171,6 +171,15 @@ def test_restricted_records_are_kept_a_day_and_quarantine_a_week(tmp_path: Path)
     store.close()
     everything = list(range(10))
     assert kept == {OCCUPANCY: [8, 9], QUARANTINE: everything[2:], AUDIT: everything, LEAKAGE: everything}
+
+
+def test_a_restricted_record_is_kept_for_exactly_a_day(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s")
+    day = 86_400_000
+    for now, kept in ((day, 1), (day + 1, 1), (day + 2, 0)):
+        store.commit([out(PRESENCE, b"stay", now, 1), out(AUDIT, b"{}", now, now)][now > day :], b"", 0)
+        assert len([*store.records(PRESENCE)]) == kept
+    store.close()
 
 
 def test_what_was_refused_before_there_was_a_time_is_kept_a_week_from_the_first(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from connectors.keys import key_files
 from connectors.storage.embedded.reader import outboxes, read_outbox, read_topic
 from connectors.storage.embedded.runner import embedded
+from connectors.storage.embedded.sqlite_file import StoreError, naming_errors, reading
 from connectors.storage.embedded.store import SqliteStore
 from stream.engine.outputs import OutputRecord
 from stream.errors import AuditError, TacetError
@@ -84,7 +87,37 @@ def test_a_store_whose_ledger_lacks_an_entry_is_not_run_and_nothing_is_written(t
     assert everything(tmp_path / "store") == before
 
 
+@pytest.mark.parametrize(
+    "foreign", ["CREATE TABLE more (a)", "CREATE VIEW more AS SELECT 1", "CREATE INDEX more ON outputs (value)"]
+)
+def test_a_file_that_holds_anything_but_a_stores_tables_is_not_used(tmp_path: Path, foreign: str) -> None:
+    SqliteStore(tmp_path / "store").close()
+    with closing(sqlite3.connect(tmp_path / "store" / "store.sqlite")) as store:
+        store.execute(foreign)
+    for use in (SqliteStore, lambda folder: read_topic(folder, AUDIT)):
+        with pytest.raises(StoreError, match="must contain the tables of a store and nothing else"):
+            use(tmp_path / "store")
+
+
+def test_a_store_runs_no_function_of_its_schema_and_holds_no_value_of_more_than_256_mib(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "store").close()
+    with reading(tmp_path / "store" / "store.sqlite") as store:
+        assert store.execute("PRAGMA trusted_schema").fetchone() == (0,)
+        assert store.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) == 268_435_456
+
+
 # --- a disk that is full --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("free", "said"), [(0, "disk full; nothing is lost"), (1, "SQLite reports SQLITE_IOERR")])
+def test_a_failed_write_on_a_full_disk_is_called_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+) -> None:
+    failed = sqlite3.OperationalError("disk I/O error")
+    failed.sqlite_errorname = "SQLITE_IOERR_WRITE"
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free))
+    with pytest.raises(StoreError, match=said), naming_errors(tmp_path / "store.sqlite"):
+        raise failed
 
 
 def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_path: Path, key: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -166,3 +167,9 @@ async def test_an_answer_other_than_200_is_no_metadata() -> None:
             UsageError, match="url: must be a service that answers, got 401, token: must be one that is"
         ):
             await service.read_json(server.url, "wrong-token", service.STREAM)
+
+
+async def test_without_its_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(UsageError, match="url: needs httpx"):
+        await service.read_json("http://127.0.0.1:9", None, service.STREAM)
