@@ -51,6 +51,12 @@ def test_addresses_are_distinct_and_the_declared_share_of_moving_devices_is_rand
     assert (first[500:] & 2).astype(bool).mean() == pytest.approx(0.45, abs=0.03)
 
 
+def test_files_name_classes_of_devices_in_lower_case() -> None:
+    assert [kind.label for kind in DeviceClass] == [
+        "passer-by", "occasional", "attendee", "resident", "static", "owner",
+    ]  # fmt: skip
+
+
 def test_haunts_follow_popularity_and_attendees_are_mostly_in_classrooms() -> None:
     people = population({DeviceClass.ATTENDEE: 3_000, DeviceClass.RESIDENT: 3_000}, PLACE, rng())
     classrooms = np.flatnonzero(np.array(PLACE.kinds) == CLASSROOM)
@@ -112,8 +118,21 @@ def test_a_laptop_sleeps_while_its_owner_is_out_and_not_every_owner_has_one() ->
         at &= visits.zone == who.office[owner]
         phone = list(zip(visits.start[at].tolist(), visits.end[at].tolist(), strict=True))
         awake = visits.device == who.laptop[owner]
+        assert awake.sum() == at.sum() > 0, "it wakes whenever its owner sits down"
         for start, end in zip(visits.start[awake].tolist(), visits.end[awake].tolist(), strict=True):
             assert any(since <= start and end <= until for since, until in phone)
+
+
+def test_owners_come_about_nine_and_spend_two_of_three_breaks_elsewhere_in_the_building() -> None:
+    who, _, visits, _ = offices()
+    carried = np.isin(visits.device, who.phone)
+    inside, elsewhere = carried & (visits.manner == Manner.OWNER), carried & (visits.manner == Manner.RESIDENT)
+    first: dict[tuple[int, int], int] = {}
+    for device, start in zip(visits.device[inside].tolist(), visits.start[inside].tolist(), strict=True):
+        day, since = divmod(start - WEEK.start, DAY)
+        first[device, day] = min(first.get((device, day), DAY), since)
+    assert np.median(list(first.values())) == pytest.approx(9.1 * HOUR, abs=HOUR / 2)
+    assert elsewhere.sum() / (inside.sum() - len(first)) == pytest.approx(0.65, abs=0.1)
 
 
 def test_in_a_break_a_phone_is_nowhere_twice() -> None:

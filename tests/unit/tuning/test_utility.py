@@ -164,6 +164,23 @@ def test_an_event_that_is_released_late_is_as_far_off() -> None:
     assert offs == [2, 0, 0]
 
 
+def test_a_window_in_which_many_are_counted_is_no_event() -> None:
+    """People who come stay: three times as many in one window of 5 min are fewer than these within half an hour."""
+    questions, _ = detective(building())
+    released = questions.world.counts[questions.world.released].copy()
+    for day in questions.days:
+        released[day[200], questions.events[0].zone] += 3 * COMING
+    assert [off for task, off in questions.offs(exact_release(released)) if task == "event"] == [0, 0, 0]
+
+
+def test_a_window_that_ends_at_eighteen_is_no_part_of_the_night() -> None:
+    counts = np.tile(np.array([2, 1]), (DAY_TICKS, 1))
+    counts[18 * 12 - 1, 1] = 10_000
+    questions, _ = detective(world(counts))
+    released = exact_release(np.tile(np.array([2, 1]), (DAY_TICKS, 1)))
+    assert [off for task, off in questions.offs(released) if task == "region"] == [0]
+
+
 def test_regions_are_those_that_are_the_most_occupied_at_night() -> None:
     """Night is from 18 to 6: the rooms that are full by day are asked about only if people stay."""
     minutes = 5 * np.arange(1, DAY_TICKS + 1)
