@@ -9,14 +9,15 @@ import pytest
 
 from connectors.storage.kafka import message_sink
 from connectors.storage.kafka.client import MAX_MESSAGE, MAX_RECORD, partition_of
-from connectors.storage.kafka.message_sink import LOG_APPEND_TIME, KafkaSink
+from connectors.storage.kafka.message_sink import KafkaSink
 from stream.encoding import encode_message
 from stream.errors import UsageError
 from stream.records import Heartbeat
 from stream.schemas import OBSERVATIONS
 
 MESSAGE = Heartbeat("dbh", "192.0.2.1", 1, 2, 0)
-CREATE_TIME = 0
+CREATE_TIME, LOG_APPEND_TIME = 0, 1
+"""As brokers number them."""
 
 
 class Producer:

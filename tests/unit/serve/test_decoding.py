@@ -38,6 +38,14 @@ def test_the_noise_of_a_zone_is_one_draw() -> None:
     assert [cell.noise for cell in read.cells] == [NoiseDistribution("laplace", 1.0, 1)]
 
 
+def test_a_denied_window_has_the_nodes_of_its_noise_and_one_of_people_those_that_it_lists() -> None:
+    lists = {"counted": "people", "unknown": ["zone:2011", "building"]}
+    for more, nodes in (({}, ("zone:2011", "zone:2065")), (lists, ("zone:2011", "building"))):
+        _, read = read_record(window(MONDAY + TICK, None, more=more))
+        assert isinstance(read, Window)
+        assert (read.nodes, read.cells) == (nodes, ())
+
+
 def test_a_record_of_another_audience_than_its_id_says_is_refused() -> None:
     other = window(MONDAY + TICK, {"2011": 3}).replace(b'"audience":"public"', b'"audience":"board"')
     with pytest.raises(DataError, match="record: must be a private release"):

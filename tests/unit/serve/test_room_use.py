@@ -58,6 +58,11 @@ def test_noise_without_bounds_yields_no_statement() -> None:
     assert least_windows(NoiseDistribution("laplace", 1e9), ASSUMED, 48) is None
 
 
+def test_a_law_is_computed_on_a_grid_of_a_million_counts_at_most() -> None:
+    assert room_use(0, [NoiseDistribution("laplace", 12_000.0)], ASSUMED) != Use(0.0, 0.0)
+    assert room_use(0, [NoiseDistribution("laplace", 13_000.0)], ASSUMED) == Use(0.0, 0.0)
+
+
 def test_the_less_noise_the_fewer_windows_are_needed() -> None:
     needed = [least_windows(NoiseDistribution("laplace", scale), ASSUMED, 48) for scale in (0.1, 1, 2, 4, 6)]
     assert needed == sorted(needed, key=lambda each: each or 99)
