@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from stream.accounting.charge_history import ChargeStream
 from stream.accounting.ledger import BudgetView, ChargeEvent, Spending
 from stream.errors import PolicyError
 from stream.operators import scan
 from stream.policy.sites import zones_now
 from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
+from stream.release.budgets import Budgets
 from stream.release.stage import ReleaseStage
+from stream.release.state import LocalDay, ReleaseState
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
 from tests.support.small_building import SITE, account_of, audit_of, bodies, building, laboratory, policy_text
@@ -284,6 +287,24 @@ SPENT, FRESH = [True, True, False, False], [True] * 4
 )
 def test_a_budget_does_not_begin_anew_with_a_name(policies: Any, last: Any) -> None:
     assert one_after_another(*policies) == last
+
+
+# --- counts beside attributes -------------------------------------------------------------------------------
+
+
+def test_windows_are_refused_where_counts_and_what_was_asked_would_reveal_too_much_together() -> None:
+    """The day's attribute reaches e by itself; each window adds e^(3 devices x 0.5), and e^3 is the limit."""
+    budgets, state = Budgets(building(), SITE), ReleaseState()
+    state.queried_days.note(LocalDay("2026-03-02", FIRST - TICK, FIRST - TICK + DAY), "x", "arrival", 1.0)
+
+    def kept(end: int, release: str = "plain", zone: str = "x") -> bool:
+        line = ChargeStream("laplace", 1, (zone,))
+        return budgets.record_within_factor(state, end, release, line, {"facilities": Fraction(1, 2)})
+
+    assert [kept(FIRST + number * TICK) for number in range(3)] == [True, False, False]
+    assert not kept(FIRST, "renamed"), "under whatever name"
+    assert kept(FIRST + TICK, "other", "y"), "nothing was asked of this zone"
+    assert kept(FIRST + DAY), "nothing was asked of this day"
 
 
 # --- the ledger's unit --------------------------------------------------------------------------------------

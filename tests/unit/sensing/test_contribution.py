@@ -207,6 +207,13 @@ def noon(definition: ContributionBound = PLAIN) -> DayCounter:
     return tally
 
 
+def test_a_bound_that_was_given_up_is_stored_until_its_day_is_over() -> None:
+    given_up = migrated_counter(noon(), None, None)
+    assert given_up is not None
+    assert restarted(given_up) == given_up
+    assert [given_up.is_over(BEGINS + DAY - TICK), given_up.is_over(BEGINS + DAY)] == [False, True]
+
+
 def resumes(
     tally: DayCounter | None, definition: ContributionBound, since: Micros = BEGINS + 8 * HOUR
 ) -> Micros | None:
