@@ -37,6 +37,13 @@ def test_a_clear_part_goes_without_a_key_too() -> None:
     assert not is_encrypted(data)
 
 
+def test_whether_it_is_encrypted_can_be_asked_of_what_was_cut_off_anywhere() -> None:
+    data = seal(Kind.SITE, b"x", lock=VAULT.lock(20_003))
+    found = [is_encrypted(data[:length]) for length in range(len(data) + 1)]
+    assert found == sorted(found)
+    assert {*found} == {False, True}
+
+
 def test_the_same_content_in_the_same_place_is_the_same_bytes_and_elsewhere_others() -> None:
     def sealed(content: bytes = b"x", clear: bytes = b"a", day: int = 20_000, kind: Kind = Kind.SITE) -> bytes:
         return seal(kind, content, clear=clear, lock=VAULT.lock(day))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from stream.accounting.charge_history import ChargeStream
+from stream.accounting.charge_runs import ChargeRun
 from stream.accounting.ledger import BudgetView, ChargeEvent, Spending
 from stream.errors import PolicyError
 from stream.operators import scan
@@ -346,7 +348,16 @@ def test_all_days_of_a_period_are_paid_by_its_budget() -> None:
 def test_both_ends_of_a_span_belong_to_it_also_after_a_late_window() -> None:
     view = BudgetView()
     for end, spent in ((10, 1), (20, 10), (30, 100)):
-        view.apply(ChargeEvent("r", "a", "i", 1, end, 0, "1", spent, None))
-    assert view.around(["r/a"], 10, 10) == 11
-    assert view.around(["r/a"], 20, 10) == 110
-    assert view.around(["r/a"], 20, 9) == 10
+        view.apply(ChargeEvent("r", "a", "i", 1, end * MINUTE, 0, "1", spent, None))
+    assert view.around(["r/a"], 10 * MINUTE, 10 * MINUTE) == 11
+    assert view.around(["r/a"], 20 * MINUTE, 10 * MINUTE) == 110
+    assert view.around(["r/a"], 20 * MINUTE, 9 * MINUTE) == 10
+
+
+def test_an_account_forgets_days_and_windows_and_no_other_account_does() -> None:
+    whole = Spending(days={1: 1, 2: 10, 3: 100}, windows=[ChargeRun(10, 10, 3, 7)])
+    view = BudgetView({name: replace(whole) for name in ("r/a", "r/b")})
+    view.forget("r/c", 4, 40)
+    view.forget("r/a", 2, 10)
+    rest = Spending(days={2: 10, 3: 100}, windows=[ChargeRun(20, 10, 2, 7)])
+    assert view.accounts == {"r/a": rest, "r/b": whole}
