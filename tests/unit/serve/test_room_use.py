@@ -16,6 +16,8 @@ GAUSSIAN = NoiseDistribution("gaussian", 3.0)
 SUM = LAPLACE._replace(draws=3)
 """The noise of a place that is a sum of three."""
 ASSUMED = Assumptions(empty_devices=1, used_devices=4, empty_share=0.2, used_share=0.1)
+NARROW, NO_DEVICE = NoiseDistribution("gaussian", 1.0), Assumptions(0, 1, 0.1, 0.1)
+"""Where an empty room holds none, one device more or less in a sum counts."""
 REACH = 400
 
 
@@ -70,14 +72,17 @@ def test_the_less_noise_the_fewer_windows_are_needed() -> None:
     assert least_windows(NoiseDistribution("laplace", 20), ASSUMED, 48) is None
 
 
-@pytest.mark.parametrize("law", [LAPLACE, WIDE, GAUSSIAN])
+@pytest.mark.parametrize(
+    ("law", "assumed"), [(LAPLACE, ASSUMED), (WIDE, ASSUMED), (GAUSSIAN, ASSUMED), (NARROW, NO_DEVICE)]
+)
 def test_from_the_least_number_of_windows_on_both_statements_are_reached_and_before_it_not_both(
-    law: NoiseDistribution,
+    law: NoiseDistribution, assumed: Assumptions
 ) -> None:
-    needed = least_windows(law, ASSUMED, 96)
+    needed = least_windows(law, assumed, 96)
     assert needed is not None
+    both = assumed.empty_devices + assumed.used_devices
     for windows in range(1, 97):
-        empty, used = (room_use(total * windows, [law] * windows, ASSUMED) for total in (0, 5))
+        empty, used = (room_use(total * windows, [law] * windows, assumed) for total in (0, both))
         assert (min(empty.empty, used.used) >= CALLED) == (windows >= needed)
 
 

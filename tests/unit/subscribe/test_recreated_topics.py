@@ -122,3 +122,18 @@ async def test_a_topic_from_which_nothing_comes(cluster: Cluster, monkeypatch: p
     with pytest.raises(UsageError, match=ANEW):
         await subscriber.read(8)
     assert answers == []
+
+
+async def test_a_cursor_knows_what_was_delivered_and_reading_goes_on_shortly_before_it(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "LOOK_BACK", 2)
+    cursor = Cursor(tmp_path / "cursor")
+    await Subscriber(cursor=cursor).read(7)
+    cursor.save()
+    assert Cursor(tmp_path / "cursor").begin(AT.topic, AT.partition) == cluster.logs[AT].end
+    cluster.logs[AT].records[12] = record(6)
+    fetches, later = cluster.fetches, Subscriber(cursor=Cursor(tmp_path / "cursor"))
+    await later.read(1)
+    assert later.given == [orjson.loads(record(6))]
+    assert cluster.fetches - fetches <= 2, "two of the seven records are read at once"
