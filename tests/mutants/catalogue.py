@@ -17,6 +17,8 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 SOURCES = ("stream", "connectors")
 ANYWHERE = "*"
+STANDARD = "standard"
+"""Stands for the file of mutants that none holds: they are made from the syntax."""
 
 
 class CatalogueError(Exception):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .catalogue import CatalogueError, Mutant, locate, mutated
+from .catalogue import STANDARD, CatalogueError, Mutant, locate, mutated
 
 KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 TIMEOUT = 600.0
@@ -102,7 +102,10 @@ def try_mutant(mutant: Mutant, copy: Path) -> Result:
         code, said = run_tests(copy, mutant.tests, TIMEOUT)
     finally:
         path.write_text(right)
-    outcome = {0: SURVIVED, 1: KILLED}.get(-1 if code is None else code, BROKEN)
+    outcomes = {0: SURVIVED, 1: KILLED}
+    if mutant.catalogue == STANDARD:  # it is sound, so a file of tests that cannot be imported with it has found it
+        outcomes[2] = KILLED
+    outcome = outcomes.get(-1 if code is None else code, BROKEN)
     return Result(mutant, outcome, time.monotonic() - begun, said)
 
 

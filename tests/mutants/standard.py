@@ -39,7 +39,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from .catalogue import ANYWHERE, FOLDER, SOURCES, Mutant
+from .catalogue import ANYWHERE, FOLDER, SOURCES, STANDARD, Mutant
 
 LIST = FOLDER / "standard.toml"
 
@@ -285,7 +285,7 @@ def _mutant(wrong: Wrong, text: bytes, parsed: ast.Module, file: Path, tests: tu
     column = wrong.start - text.rfind(b"\n", 0, wrong.start)
     shown = " ".join(text[wrong.start : wrong.end].decode().split())
     promise = f"{shown[:60]} -> {wrong.new.decode()[:60]}"
-    return Mutant(f"{file}:{wrong.line}.{column}-{wrong.kind}", str(file), name, old, new, promise, tests, "standard")
+    return Mutant(f"{file}:{wrong.line}.{column}-{wrong.kind}", str(file), name, old, new, promise, tests, STANDARD)
 
 
 def _around(wrong: Wrong, text: bytes, parsed: ast.Module) -> tuple[str, int, int]:

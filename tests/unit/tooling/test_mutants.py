@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.__main__ import spread
-from tests.mutants.catalogue import CatalogueError, Mutant, locate, mutated, read_catalogue
+from tests.mutants.catalogue import STANDARD, CatalogueError, Mutant, locate, mutated, read_catalogue
 from tests.mutants.run import BROKEN, KILLED, SURVIVED, run
 from tests.mutants.standard import Equivalent, Findings, module, nearest, quickest, read_findings, some_of
 
@@ -134,6 +135,11 @@ def test_side_by_side_each_is_tried_alone_in_a_copy_of_its_own(tree: Path, tmp_p
 
 def test_code_that_cannot_be_imported_is_a_broken_entry_and_no_kill(tree: Path, tmp_path: Path) -> None:
     assert outcomes(tree, tmp_path / "copies", entry(new="LIMIT -"), entry(old="gone")) == [BROKEN, BROKEN]
+
+
+def test_a_standard_mutant_that_tests_cannot_import_is_killed(tree: Path, tmp_path: Path) -> None:
+    sound = replace(entry(old="LIMIT = 10", new="LIMIT = 10 - None", function="*"), catalogue=STANDARD)
+    assert outcomes(tree, tmp_path / "copies", sound) == [KILLED]
 
 
 def test_tests_that_fail_without_a_mutant_kill_nothing(tree: Path, tmp_path: Path) -> None:
