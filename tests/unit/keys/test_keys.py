@@ -185,6 +185,14 @@ def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path: Path, text: 
         key_files.export(path, "worker", tmp_path / "copy")
 
 
+@pytest.mark.parametrize(("name", "why"), [("none", "No such file or directory"), ("", "Is a directory")])
+def test_a_key_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path, name: str, why: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(KeyFileError) as refused:
+        key_files.read_keys(path)
+    assert str(refused.value) == f"{path}: key file cannot be read ({why})"
+
+
 def test_a_damaged_pseudonym_key_is_refused(tmp_path: Path, production: Path) -> None:
     document = json.loads(production.read_text()) | {"pseudonym": "zz"}
     production.write_text(json.dumps(document))
