@@ -76,6 +76,12 @@ def test_no_head_goes_back_in_time_or_has_fewer_entries() -> None:
         behind = sign_head(first, sites, "2026-03-02T00:20:00Z", KEY)
         with pytest.raises(AuditError, match="must have 1 entries of site dbh"):
             check_heads([first, behind], PUBLIC)
+    at_once = sign_head(first, first.sites, first.time, KEY)
+    check_heads([first, at_once], PUBLIC)
+    earlier = replace(at_once, time="2026-02-28T00:20:00Z")
+    signed = replace(earlier, signature=KEY.sign(earlier.signed()).hex())
+    with pytest.raises(AuditError, match=r"signed head 1 .* must not be earlier than the one before it"):
+        check_heads([first, signed], PUBLIC)
 
 
 def test_a_line_that_says_more_than_was_signed_is_refused() -> None:
