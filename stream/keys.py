@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stream.domains import Domain, Purpose
@@ -108,4 +108,4 @@ class ForwardKeys:
         """Return the keys without any day before ``key_day``."""
         if key_day <= self.first:
             return self
-        return ForwardKeys(key_day, self.noise_key(key_day), self.ledger, self.audit)
+        return replace(self, first=key_day, key=self.noise_key(key_day))

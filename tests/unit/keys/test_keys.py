@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,11 @@ def test_each_day_follows_from_the_one_before_and_none_from_the_one_after() -> N
     with pytest.raises(KeyFileError, match="2 days before its oldest"):
         keys.from_key_day(12).noise_key(10)
     assert keys.from_key_day(12).from_key_day(10).first == 12
+
+
+def test_later_days_of_a_key_are_of_the_same_installation() -> None:
+    keys = ForwardKeys(10, bytes(32), "l", b"a", laboratory=True)
+    assert keys.from_key_day(12) == replace(keys, first=12, key=keys.noise_key(12))
 
 
 def test_days_purposes_and_roots_have_unrelated_keys() -> None:
