@@ -86,7 +86,7 @@ def test_a_chargeable_user_identity_is_opaque_and_a_name_beside_it_is_not_read()
 
 
 def test_a_user_name_shows_nothing() -> None:
-    assert "anne" not in repr(parse_user_name(b"anne@example.org"))
+    assert repr(parse_user_name(b"anne@example.org")) == "UserName()"
 
 
 # ---- rows --------------------------------------------------------------------------------------------------

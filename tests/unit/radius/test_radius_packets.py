@@ -35,6 +35,7 @@ NOW = 1_790_000_000 * SECOND
 def refusal(datagram: bytes, *secrets: bytes) -> str:
     with pytest.raises(RefusedPacket) as refused:
         read(datagram, secrets or (SECRET,))
+    assert str(refused.value) == f"datagram refused: {refused.value.reason}"
     return refused.value.reason
 
 
@@ -115,6 +116,7 @@ def test_a_request_without_status_says_nothing_that_could_be_answered() -> None:
 def test_users_networks_and_all_attributes_but_the_kept_ones_stay_in_the_decoder() -> None:
     found = read(request(multi_session="canary"), (SECRET,))
     assert set(found.attributes) == {40, 31, 30, 44, 32}
+    assert repr(found) == "Request(code 4)"
     shown = repr(found) + repr(account(found, NOW)) + str(account(found, NOW).sighting)
     for secret in (USER, b"canary", b"3C-00", b"020000000001", SECRET):
         assert secret not in account(found, NOW).sighting

@@ -11,6 +11,7 @@ from connectors.sources.snmp.authentication import AuthenticatedTrap, TrapAuthen
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY, UNKNOWN_USER, V3_REQUIRED
 from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.sources.snmp.traps import respond
 from connectors.sources.snmp.usm.engines import Engines
 from connectors.sources.snmp.usm.receiver import V3, EngineFile
 from connectors.sources.snmp.usm.users import Users
@@ -25,6 +26,7 @@ from tests.unit.snmp.v3_controller import (
     USERS,
     Controller,
     gate,
+    informing,
     source,
     user,
 )
@@ -48,13 +50,19 @@ def authenticator(
     return TrapAuthenticator(senders, None if users is None else V3(gate(users), storage or Storage()))
 
 
-def community_trap(community: bytes = b"public") -> bytes:
-    return encode_associate(Association(CLIENT, RADIO), community=community, uptime=7, request_id=1)
+def community_trap(community: bytes = b"public", *, inform: bool = False) -> bytes:
+    return encode_associate(Association(CLIENT, RADIO), community=community, uptime=7, request_id=1, inform=inform)
 
 
 def reason(found: AuthenticatedTrap | RejectedMessage) -> str:
     assert isinstance(found, RejectedMessage)
     return found.reason
+
+
+def accepted(made: TrapAuthenticator, datagram: bytes, host: str = HOST) -> AuthenticatedTrap:
+    found = made.read(datagram, host, NOON)
+    assert isinstance(found, AuthenticatedTrap), found
+    return found
 
 
 def test_without_users_a_trap_needs_a_known_community() -> None:
@@ -80,6 +88,23 @@ def test_without_communities_every_source_must_use_snmpv3() -> None:
     assert reason(authenticator().read(community_trap(), STRANGER, NOON)) == V3_REQUIRED
 
 
+def test_a_secured_inform_that_comes_again_is_a_copy_until_it_is_forgotten() -> None:
+    made, datagram = authenticator(), informing().inform(NOON)
+    first = accepted(made, datagram)
+    assert (first.repeated, accepted(made, datagram).repeated) == (False, True)
+    made.forget(first)
+    assert not accepted(made, datagram).repeated
+
+
+def test_an_inform_is_answered_in_its_version_also_where_both_are_accepted() -> None:
+    made, plain = authenticator(b"public"), community_trap(inform=True)
+    inform = accepted(made, plain, STRANGER)
+    assert made.respond(inform, NOON) == respond(plain)
+    made.forget(inform)
+    assert not accepted(made, plain, STRANGER).repeated
+    assert CLIENT not in made.respond(accepted(made, informing().inform(NOON)), NOON), "it is encrypted"
+
+
 def test_replay_protection_is_stored_before_a_trap_counts() -> None:
     storage = Storage()
     made = authenticator(storage=storage)
@@ -102,6 +127,8 @@ def test_a_user_that_was_added_to_the_file_is_accepted_at_once() -> None:
     made = authenticator(users=users)
     assert isinstance(made.read(Controller().trap(NOON), HOST, NOON), AuthenticatedTrap)
     assert users.renewed == 1
+    made.renew()
+    assert users.renewed == 2, "one that was removed is dropped without a trap of its own"
     unchanged = authenticator(users=Users([user(name="other")], [source()]))
     assert reason(unchanged.read(Controller().trap(NOON), HOST, NOON)) == UNKNOWN_USER
 
@@ -111,6 +138,7 @@ def test_no_repr_shows_a_device() -> None:
     assert isinstance(found, AuthenticatedTrap)
     assert found.message is not None
     assert repr(found.message) == "VerifiedMessage()"
+    assert repr(found) == f"AuthenticatedTrap({found.trap!r})"
     for secret in (CLIENT, RADIO, ENGINE):
         assert secret.hex() not in repr(found)
         assert repr(secret)[2:-1] not in repr(found)

@@ -36,6 +36,11 @@ def test_a_new_community_is_accepted_at_once_and_the_old_one_until_it_is_removed
     assert [senders.share(each) for each in (b"new-one", b"old-one")] == [True, False]
 
 
+def test_a_sender_of_communities_is_one_that_is_listed(file: Path) -> None:
+    senders = CommunityAuth(AllowList(["127.0.0.0/24"]), CommunityFile(file))
+    assert [senders.listed(each) for each in ("127.0.0.9", "127.0.1.9")] == ["127.0.0.0/24", None]
+
+
 @pytest.mark.parametrize("how", ["gone", "empty", "open"])
 def test_an_invalid_file_changes_nothing_and_is_reported_once(file: Path, how: str) -> None:
     stored = CommunityFile(file)

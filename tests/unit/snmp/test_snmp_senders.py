@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from connectors.sources.ingest.queue import MEMORY, Counters, PendingAcknowledgements, Reply, Requests
+from connectors.sources.ingest.queue import Counters, PendingAcknowledgements, Reply, Requests
 from connectors.sources.ingest.source_filter import ANY, AllowList
 from connectors.sources.snmp.communities import CommunityAuth, is_known, read_communities
 from connectors.sources.snmp.listener import TrapListener
 from stream.errors import KeyFileError, UsageError
+from stream.records import SECOND
 
 
 def test_an_empty_list_refuses_unless_any_sender_was_asked_for() -> None:
@@ -24,6 +25,13 @@ def test_a_sender_is_listed_under_its_narrowest_entry() -> None:
         assert [allow.listed(host) for host in hosts] == [
             "10.2.0.5", "10.2.0.0/16", None, "2001:db8::/32", "10.2.0.5", None,
         ]  # fmt: skip
+
+
+def test_however_many_addresses_send_4096_are_remembered_at_most() -> None:
+    allow = AllowList(["10.2.0.0/16"])
+    for number in range(4097):
+        allow.listed(f"10.9.{number // 256}.{number % 256}")
+    assert len(allow._cache) <= 4096
 
 
 @pytest.mark.parametrize("entry", ["::ffff:10.2.0.5", "::ffff:10.2.0.0/112"])
@@ -80,13 +88,13 @@ def test_a_request_is_remembered_for_a_minute() -> None:
     reply = Reply(requests, ("a", 1), "there", b"yes")
     assert requests.earlier_is_durable(("a", 1), 0) is None
     requests.remember(reply, 0)
-    assert requests.earlier_is_durable(("a", 1), MEMORY) is False
+    assert requests.earlier_is_durable(("a", 1), 60 * SECOND) is False
     assert sent == []
     reply.acknowledge()
     assert sent == [(b"yes", "there")]
-    assert requests.earlier_is_durable(("a", 1), MEMORY) is True
-    assert requests.earlier_is_durable(("a", 2), MEMORY) is None
-    assert requests.earlier_is_durable(("a", 1), MEMORY + 1) is None
+    assert requests.earlier_is_durable(("a", 1), 60 * SECOND) is True
+    assert requests.earlier_is_durable(("a", 2), 60 * SECOND) is None
+    assert requests.earlier_is_durable(("a", 1), 60 * SECOND + 1) is None
 
 
 def test_a_reply_is_buffered_until_it_is_sent_or_withheld(monkeypatch: pytest.MonkeyPatch) -> None:

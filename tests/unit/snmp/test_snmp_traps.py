@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.sources.ingest.addresses import access_point_name, mac
-from connectors.sources.ingest.sighting import Kind
+from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.snmp import ber
 from connectors.sources.snmp.ber import (
     MALFORMED,
@@ -38,7 +38,6 @@ from connectors.sources.snmp.sender import (
     varbind,
 )
 from connectors.sources.snmp.traps import (
-    MAX_VARBINDS,
     NO_ACCESS_POINT,
     NO_CLIENT,
     NOT_AN_OBSERVATION,
@@ -95,6 +94,7 @@ def test_the_same_varbinds_as_an_association_place_the_client_at_the_radio() -> 
         Kind.ASSOCIATE, CLIENT, RADIO, b"5172a-clwa-2144",
     )  # fmt: skip
     assert (trap.version, trap.inform, trap.request_id) == (2, False, 77)
+    assert trap.sighting == Sighting(Kind.ASSOCIATE, CLIENT, RADIO, b"5172a-clwa-2144", uptime=4_075_268_204)
     assert envelope(uci_line(53)).community == b"tr4ps"
 
 
@@ -334,9 +334,9 @@ def reason(datagram: bytes) -> str:
 GOOD = uci_line(53)
 
 
-def v2(binds: bytes, version: int = 1, tag: int = 0xA7) -> bytes:
+def v2(binds: bytes, version: int = 1, tag: int = 0xA7, beside: bytes = b"") -> bytes:
     head = encode_integer(1) + encode_integer(0) * 2
-    return tlv(0x30, encode_integer(version) + octets(b"c") + tlv(tag, head + tlv(0x30, binds)))
+    return tlv(0x30, encode_integer(version) + octets(b"c") + tlv(tag, head + tlv(0x30, binds) + beside))
 
 
 TRAP_OID = varbind("1.3.6.1.6.3.1.1.4.1.0", tlv(0x06, encode_oid(f"{AIRESPACE}.3.53")))
@@ -367,6 +367,8 @@ def test_the_whole_datagram_must_be_consumed() -> None:
         (v2(TRAP_OID + tlv(0x30, tlv(0x06, b"\x2b\x06") + tlv(0x30, b""))), MALFORMED),  # nested
         (v2(TRAP_OID + tlv(0x30, tlv(0x06, b"\x2b\x06") + tlv(0x04, b"") + tlv(0x04, b""))), MALFORMED),
         (v2(TRAP_OID + tlv(0x30, tlv(0x06, b"\x2b\x06"))), TRUNCATED),
+        (v2(TRAP_OID, beside=column(34, octets(CLIENT))), MALFORMED),
+        (v2(TRAP_OID + tlv(0x30, b"") + TRAP_OID), TRUNCATED),  # another one follows what is missing
         (v2(varbind("1.3.6.1.6.3.1.1.4.1.0", octets(b"x"))), MALFORMED),
         (v2(TRAP_OID + varbind("1.3.6.1.2.1.1.3.0", encode_integer(5))), MALFORMED),
         (v2(TRAP_OID + varbind("1.3.6.1.2.1.1.3.0", tlv(0x43, b"\x01" + bytes(4)))), MALFORMED),
@@ -380,6 +382,7 @@ def test_invalid_messages_are_refused_with_a_reason(datagram: bytes, why: str) -
 def test_an_envelope_is_read_without_its_content() -> None:
     broken = v2(b"\x30\x80")
     assert envelope(broken).community == b"c"
+    assert repr(envelope(broken)) == "Envelope()"
     assert reason(broken) == TRUNCATED
     for datagram in (
         b"",
@@ -413,8 +416,8 @@ def test_an_index_of_any_length_is_not_walked_through(monkeypatch: pytest.Monkey
 
 def test_at_most_160_varbinds() -> None:
     filler = varbind("1.3.6.1.4.1.99999.1.0", b"\x05\x00")
-    assert decode(v2(TRAP_OID + filler * (MAX_VARBINDS - 1))).kind is Kind.IGNORED
-    assert reason(v2(TRAP_OID + filler * MAX_VARBINDS)) == TOO_MANY_VARBINDS
+    assert decode(v2(TRAP_OID + filler * 159)).kind is Kind.IGNORED
+    assert reason(v2(TRAP_OID + filler * 160)) == TOO_MANY_VARBINDS
 
 
 def test_a_hundred_thousand_nested_sequences_are_refused_without_recursion() -> None:

@@ -9,7 +9,15 @@ from connectors.sources.ingest.sighting import Kind
 from connectors.sources.snmp.ber import INFORM, MALFORMED, TRAP_V2, UNSUPPORTED_PDU, MalformedTrap
 from connectors.sources.snmp.traps import decode
 from connectors.sources.snmp.usm.engines import LAST_BOOTS, SLOW, WINDOW, Engines
-from connectors.sources.snmp.usm.messages import AUTHENTICATED, PRIVATE, REPORTABLE, scoped, secured
+from connectors.sources.snmp.usm.messages import (
+    AUTHENTICATED,
+    PRIVATE,
+    REPORTABLE,
+    encode_context,
+    encode_scoped,
+    scoped,
+    secured,
+)
 from connectors.sources.snmp.usm.protocols import CIPHERS, TAGS, decrypted, is_genuine, local_key, master_key
 from connectors.sources.snmp.usm.users import Users
 from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier, VerifiedMessage
@@ -50,6 +58,10 @@ def heard(at: UsmVerifier, datagram: bytes, now: int = NOON, host: str = HOST) -
     return came
 
 
+TAG_OCTETS = {"SHA-1": 12, "SHA-256": 24, "SHA-384": 32, "SHA-512": 48}
+"""By RFC 3414 and RFC 7860."""
+
+
 def test_keys_are_those_of_the_standards_example() -> None:
     """RFC 3414, A.3.2."""
     master = master_key("SHA-1", b"maplesyrup")
@@ -73,6 +85,9 @@ def test_a_trap_is_accepted_with_every_authentication_and_cipher(tag: str, ciphe
         Kind.ASSOCIATE, CLIENT, RADIO, 3, False,
     )  # fmt: skip
     assert PERSON not in trap
+    shown = [repr(part) for part in (came, came.head, came.parts, came.keys)]
+    assert shown == ["VerifiedMessage()", "Secured()", "Scoped()", "Keys()"]
+    assert came.head.tag_size == TAG_OCTETS[tag]
     assert "canary" not in repr((came, came.head, came.parts, came.around, users))
 
 
@@ -147,7 +162,7 @@ class TestTime:
 
     def test_a_delayed_trap_is_accepted_within_the_time_window_only(self) -> None:
         at, sender = gate(), Controller()
-        stored = [sender.trap(NOON - back * SECOND) for back in (WINDOW, WINDOW + 1)]
+        stored = [sender.trap(NOON - back * SECOND) for back in (150, 151)]
         assert outcome(at, sender.trap(NOON)) == "heard"
         assert [outcome(at, datagram) for datagram in stored] == ["heard", "not_in_time_window"]
 
@@ -308,6 +323,7 @@ def reported(report: bytes) -> str:
     assert not head.flags & (REPORTABLE | PRIVATE)
     name = bytes.fromhex("06 0a 2b 06 01 06 03 0f 01 01")
     at = report.index(name) + len(name)
+    assert report[at + 2] == 0x41, "its value is a counter"
     return f"1.3.6.1.6.3.15.1.1.{report[at]}.{report[at + 1]}"
 
 
@@ -315,6 +331,12 @@ class TestWhatIsNoMessage:
     @pytest.mark.parametrize("cut", [1, 5, 20, 60])
     def test_a_cut_datagram_is_truncated(self, cut: int) -> None:
         assert outcome(gate(), Controller().trap(NOON)[:-cut]) == "truncated"
+
+    def test_nothing_follows_a_scoped_pdu_or_the_pdu_within_it(self) -> None:
+        context, pdu = encode_context(ENGINE), notification()
+        for plain in (encode_scoped(context, pdu) + b"\0", encode_scoped(context, pdu + b"\0")):
+            with pytest.raises(MalformedTrap, match=MALFORMED):
+                scoped(plain, 0, len(plain))
 
     def test_octets_behind_the_message_are_refused(self) -> None:
         assert outcome(gate(), Controller().trap(NOON) + b"\0") == MALFORMED
