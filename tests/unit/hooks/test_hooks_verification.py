@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from connectors.sources.cloud.config import read_hooks
+from connectors.sources.cloud.decoders import NO_CLIENT
 from connectors.sources.cloud.verification import (
     AHEAD,
     BAD_SECRET,
     BAD_SIGNATURE,
-    FURTHEST,
     MALFORMED,
     OLD,
-    OLDEST,
     RefusedError,
     verify,
 )
@@ -59,11 +58,12 @@ def test_a_body_without_the_secret_is_a_forgery(secret: object) -> None:
 
 
 def test_rows_too_old_or_in_the_future_are_dropped_for_their_own_reasons() -> None:
-    times = [NOON - OLDEST - SECOND, NOON - OLDEST, NOON, NOON + FURTHEST, NOON + FURTHEST + SECOND]
-    body = octets({"topic": "client-join", "events": [join(at)["events"][0] for at in times]})
+    times = [NOON + seconds * SECOND for seconds in (-181, -180, 0, 30, 31)]
+    sent = [*map(join, times), join(NOON, mac="ff" * 6)]
+    body = octets({"topic": "client-join", "events": [each["events"][0] for each in sent]})
     verdict = verify(hook(), body, signature(body), NOON)
     assert [row.at for row in verdict.rows] == times[1:4]
-    assert verdict.dropped == {OLD: 1, AHEAD: 1}
+    assert verdict.dropped == {OLD: 1, AHEAD: 1, NO_CLIENT: 1}
 
 
 def test_copies_have_one_tag_and_another_body_another() -> None:

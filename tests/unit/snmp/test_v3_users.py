@@ -12,7 +12,7 @@ from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.usm.engines import LAST_BOOTS, WINDOW
 from connectors.sources.snmp.usm.messages import secured
 from connectors.sources.snmp.usm.protocols import is_genuine
-from connectors.sources.snmp.usm.receiver import V3, EngineFile
+from connectors.sources.snmp.usm.receiver import V3, EngineFile, V3Files, listening, without_storage
 from connectors.sources.snmp.usm.users import UserFile
 from connectors.sources.snmp.usm.verifier import RejectedMessage, VerifiedMessage
 from stream.errors import KeyFileError
@@ -238,6 +238,26 @@ class TestWhatIsKept:
         assert "canary" not in str(reported.value)
         with pytest.raises(KeyFileError, match="must be a file that can be written"):
             EngineFile(tmp_path / "missing" / "state")
+
+    def test_a_receiver_that_listens_again_has_its_engine_and_knows_what_it_accepted(
+        self, tmp_path: Path, file: Path
+    ) -> None:
+        files, datagram, engines = V3Files(UserFile(file), tmp_path / "state"), Controller().trap(NOON), set()
+        for expected in ("heard", "replayed"):
+            with listening(files, NOON) as receiver:
+                assert outcome(receiver.verifier, datagram) == expected
+                engines.add(receiver.verifier.own.engine)
+                receiver.keep()
+        [own] = engines
+        assert (own[:5].hex(), len(own)) == ("8000000005", 17)
+
+    def test_without_storage_a_verifier_has_another_engine_each_time_and_nothing_gathers(self, file: Path) -> None:
+        one, other = (without_storage(UserFile(file), NOON) for _ in range(2))
+        assert one.verifier.own.engine[:5] == other.verifier.own.engine[:5] == bytes.fromhex("8000000005")
+        assert one.verifier.own.engine != other.verifier.own.engine
+        assert outcome(one.verifier, Controller().trap(NOON)) == "heard"
+        one.keep()
+        assert one.verifier.engines.fresh == []
 
     def test_an_own_engine_that_started_too_often_starts_no_more(self, tmp_path: Path) -> None:
         file = EngineFile(tmp_path / "state")
