@@ -86,6 +86,10 @@ async def receiving(
         yield receiver
 
 
+def test_a_piece_is_shown_without_its_content() -> None:
+    assert repr(Piece("traps", 7, b"canary")) == "Piece(traps, 7)"
+
+
 async def test_the_position_moves_only_past_durable_pieces() -> None:
     log, sink = Written(), Log()
     async with receiving(log, sink) as receiver:

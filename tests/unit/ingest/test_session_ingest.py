@@ -8,6 +8,7 @@ import pytest
 
 from connectors.sources.ingest.ingest import COLLAPSED, UNKNOWN_ACCESS_POINT, Ingest, Outcome, SiteLimits
 from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest.state import ClientKey, RememberedDevice
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros, ObservationBatch, Row
 
@@ -54,6 +55,23 @@ class Connector:
         return [
             row for each in batches if isinstance(each, ObservationBatch) and each.site == site for row in each.rows
         ]
+
+
+# ---- what is remembered ----------------------------------------------------------------------------------
+
+
+def test_memory_ends_before_the_instant_from_which_messages_may_still_come() -> None:
+    state, old, kept = Connector().state, ClientKey(ANNE, "old"), ClientKey(ANNE, "kept")
+    state.devices["dbh"] = {
+        key: RememberedDevice(time, 0, "lobby", ("dbh", SOURCE)) for key, time in ((old, NOON - 1), (kept, NOON))
+    }
+    state.latest = {old: NOON - 1, kept: NOON}
+    state.restarts = {(("dbh", SOURCE), b"old"): NOON - 1, (("dbh", SOURCE), b"kept"): NOON}
+    state.left_out = {("dbh", b"old"): NOON - 2 * DAY - 1, ("dbh", b"kept"): NOON - 2 * DAY}
+    state.forget("dbh", NOON)
+    state.forget_order(NOON)
+    assert list(state.devices["dbh"]) == list(state.latest) == [kept]
+    assert [name for _, name in (*state.restarts, *state.left_out)] == [b"kept", b"kept"]
 
 
 # ---- what is left out ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.radius.clients import Client, ClientFile, Clients, read_clients
-from connectors.sources.radius.listener import MEMORY, AccountingListener
+from connectors.sources.radius.listener import AccountingListener
 from stream.errors import KeyFileError, UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
@@ -247,7 +247,7 @@ async def test_a_request_with_a_time_is_never_new_again_and_one_without_is_when_
     started = time.time_ns() // 10**9
     timed, untimed = request(identifier=1, timestamp=started + 20), request(identifier=2, calling="3c0000000002")
     async with receiving(tmp_path, sink, hands) as receiver:
-        for count, added in enumerate((0, 20 * SECOND, 100 * SECOND, MEMORY - SECOND, MEMORY + 10 * SECOND), start=1):
+        for count, added in enumerate((0, 20 * SECOND, 100 * SECOND, 299 * SECOND, 310 * SECOND), start=1):
             hands.added = added
             controller.send(receiver, timed, untimed)
             await until(partial(settled, receiver, 2 * count))

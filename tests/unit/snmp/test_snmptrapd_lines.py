@@ -14,18 +14,21 @@ from pathlib import Path
 import pytest
 
 from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.followed_logs import FollowedLine, TailedFile
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.queue import IngestQueue
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind
 from connectors.sources.ingest.source_filter import AllowList
-from connectors.sources.snmp.ber import MALFORMED_REASONS, MalformedTrap
-from connectors.sources.snmp.collectors import SnmptrapdPipeListener
-from connectors.sources.snmp.snmptrapd import LONGEST, NO_TRAP_LINE, notification
-from connectors.sources.snmp.traps import decode
+from connectors.sources.snmp.ber import MALFORMED, MALFORMED_REASONS, MalformedTrap
+from connectors.sources.snmp.collectors import SnmptrapdLogListener, SnmptrapdPipeListener
+from connectors.sources.snmp.snmptrapd import NO_TRAP_LINE, notification, written_at
+from connectors.sources.snmp.traps import NO_ACCESS_POINT, decode
 from stream.errors import DataError
 from stream.pseudonyms.derivation import Pseudonyms
-from stream.records import MINUTE, Heartbeat, ObservationBatch
+from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch
 from tests.support.patience import until, within_patience
+from tests.support.receivers import Hands
 
 AIRESPACE, RADIO = ".1.3.6.1.4.1.14179.2.6", "02:00:00:00:00:01"
 HEAD = "T|UDP: [127.0.0.1]:51513->[127.0.0.1]:11641|1795349901|0.0.0.0|.|0|0|"
@@ -64,9 +67,21 @@ def test_other_lines_are_skipped_and_broken_traps_refused() -> None:
         "T|", V2.replace("Hex-STRING: 3C", "Hex-STRING: 3"), V2.replace("UDP: [127.0.0.1]", "UDP: 127.0.0.1"),
         V2.replace("UDP: [127.0.0.1]", "UDP: [127.0.0.300]"), V2.replace("(4138363)", "4138363"), V2 + "\tanything",
         V2.replace("INTEGER: 0", "INTEGER: up(0)"), V1.replace("|6|", "|7|"), V2.replace(".1.3.6.1.9.9.0", "iso.3"),
+        V2.replace(".1.3.6.1.9.9.0", ".3.3.6.1.9.9.0"), V2.replace("3C 00", "3c 00"),
     ):  # fmt: skip
         assert broken != V2
         assert reason(broken) in MALFORMED_REASONS, broken
+
+
+def test_the_time_of_a_line_is_that_of_its_trap() -> None:
+    lines = (V2, V2.replace("1795349901", "soon"), "T|", f"N{V2[1:]}")
+    assert [written_at(line.encode()) for line in lines] == [1_795_349_901 * SECOND, None, None, None]
+
+
+def test_empty_values_and_separators_within_values_are_read() -> None:
+    empty = decode(notification(V2.replace(WHERE, f'{AIRESPACE}.2.35.0 = ""').encode())[1])
+    assert empty.reason == NO_ACCESS_POINT
+    assert outcome(f"{V2}\t.1.3.6.1.9.4.0 = BITS: 80 a|b".encode()) == "read"
 
 
 def test_text_that_is_not_in_hexadecimal_is_refused_because_it_could_hold_a_line() -> None:
@@ -97,6 +112,17 @@ def test_thousands_of_broken_lines_are_refused_or_read() -> None:
         became[outcome(bytes(line))] += 1
     assert set(became) <= {"read", *MALFORMED_REASONS}
     assert 500 < became["read"] < 4_500
+
+
+def test_a_line_of_the_log_is_as_old_as_its_trap() -> None:
+    log = TailedFile(Path("traps.log"), Path("state"), 65_536, written_at)
+    listener = SnmptrapdLogListener(log, AllowList(["127.0.0.1"]))
+    listener.queue = IngestQueue(Hands(), listener.reasons)
+    found = listener.decode(0, V2.encode())
+    assert isinstance(found, FollowedLine)
+    assert (found.source, found.at) == ("127.0.0.1", 1_795_349_901 * SECOND)
+    assert [listener.decode(0, line) for line in (b"NET-SNMP", None)] == [NO_TRAP_LINE, MALFORMED]
+    assert listener.address == (log.name, 0)
 
 
 # ---- the pipe --------------------------------------------------------------------------------------------
@@ -136,7 +162,7 @@ async def test_lines_of_a_named_pipe_are_read_in_parts_and_after_its_writer_rest
                 writer.write(text)
             await asyncio.sleep(0.05)
         with fifo.open("wb", buffering=0) as writer:
-            await asyncio.to_thread(writer.write, b"\n" + b"x" * (LONGEST + 10) + b"\n")  # more than a pipe holds
+            await asyncio.to_thread(writer.write, b"\n" + b"x" * 65_537 + b"\n")  # more than a pipe holds
             await until(lambda: receiver.counters.datagrams == 5)
     assert receiver.counters.check()
     assert receiver.counters.accepted == 1

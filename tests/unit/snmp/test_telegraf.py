@@ -19,7 +19,7 @@ from connectors.sources.snmp.ber import MALFORMED, MALFORMED_REASONS, MalformedT
 from connectors.sources.snmp.collectors import TelegrafListener
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY
-from connectors.sources.snmp.telegraf import LONGEST, NO_TRAP_METRIC, metric
+from connectors.sources.snmp.telegraf import LONGEST, NO_TRAP_METRIC, line, metric
 from connectors.sources.snmp.traps import IGNORED_REASONS, decode
 from tests.support.receivers import Hands
 
@@ -96,6 +96,18 @@ def test_a_line_says_what_the_same_trap_says_as_json(told: str, as_json: str) ->
     one, other = metric(told.encode()), metric(as_json.encode())
     assert decode(one.datagram)[:6] == decode(other.datagram)[:6]
     assert (one.address, one.community) == (other.address, other.community)
+
+
+def test_a_text_without_a_name_is_no_line_and_what_a_line_says_is_hidden() -> None:
+    with pytest.raises(ValueError, match=r"^$"):
+        line(" x=1i")
+    assert repr(line("snmp_trap x=1i")) == "LineProtocolMetric()"
+
+
+def test_a_message_has_65536_octets_at_most() -> None:
+    for size, reason in ((65_536, NO_TRAP_METRIC), (65_537, MALFORMED)):
+        with pytest.raises(MalformedTrap, match=reason):
+            metric(b"x" * size)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +271,7 @@ def communities(tmp_path: Path) -> Path:
 
 def test_a_community_must_be_known_as_its_file_has_it_now(communities: Path) -> None:
     made = entrance(communities)
+    assert made.address == ("traps", 0)
     assert [judged(made, each) for each in (AS_TEXT, changed(community="no"))] == ["127.0.0.1", BAD_COMMUNITY]
     communities.write_text("another\n")
     assert judged(made, AS_TEXT) == BAD_COMMUNITY
