@@ -13,19 +13,23 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
+from connectors.keys.data_keys import DataKeys
 from connectors.sources.counters import topic as topic_module
-from connectors.sources.counters.topic import PATIENCE, CountsTopic, check_topic
+from connectors.sources.counters.topic import PATIENCE, CountsTopic, check_topic, windows_behind
 from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.receiver import EVERY
 from connectors.sources.recordings.rows import CellRules
-from connectors.storage.kafka.client import NotAllowedError
+from connectors.storage.kafka.client import NotAllowedError, partition_of
+from stream.encoding import encode_message
 from stream.errors import UsageError
-from stream.records import SECOND, CountedWindow, Micros
-from stream.schemas import rfc3339
+from stream.records import DAY, SECOND, CountedWindow, Micros
+from stream.schemas import OBSERVATIONS, rfc3339
+from stream.sensing.counter_feed import COUNTERS
 from tests.support.patience import waiting_for, within_patience
 from tests.unit.release.test_counter_sites import BEGIN, POLICY, SITE, TICK, window
 
 END = BEGIN + POLICY.site[SITE].lateness
+VAULT = DataKeys(BEGIN // DAY, bytes(32))
 ONE = TopicPartition("counters", 0)
 
 
@@ -215,6 +219,25 @@ async def test_it_is_well_while_it_was_read_to_its_end_lately(broker: Broker) ->
     assert made.is_read
     made._clock = Clock(END + 1 + int(PATIENCE) * SECOND)
     assert not made.is_read
+
+
+async def test_a_restart_goes_on_after_the_last_window_of_each_site_that_the_log_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = CountedWindow("elsewhere", COUNTERS, BEGIN, BEGIN + 9 * TICK, ())
+    tail = [encode_message(each, VAULT) for each in (window(1), window(4), window(2), other)] + [b"?"]
+
+    async def read_tail(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
+        assert (bootstrap, topic, partition) == ("here:1", OBSERVATIONS, partition_of(SITE, 8))
+        return tail
+
+    async def refused(*_: object) -> list[bytes]:
+        raise NotAllowedError
+
+    monkeypatch.setattr(topic_module, "read_tail", read_tail)
+    assert await windows_behind("here:1", POLICY, 8) == {SITE: BEGIN + 5 * TICK}
+    monkeypatch.setattr(topic_module, "read_tail", refused)
+    assert await windows_behind("here:1", POLICY, 8) == {}
 
 
 @pytest.mark.parametrize("name", ["tacet.observations.v1", "tacet.", "", ".", "..", "a b", "a/b", "é", "x" * 250])

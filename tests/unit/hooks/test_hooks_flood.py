@@ -202,6 +202,35 @@ async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_accep
     assert dict(processor.counts.refused) == {BAD_SECRET: 28}
 
 
+async def test_requests_are_verified_one_at_a_time_and_their_peers_are_known_until_they_are_answered(
+    processor: WebhookProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener closes no connection of a peer whose request is in progress."""
+    peers, busy, running = [("192.0.2.1", port) for port in (4000, 4001, 4002)], set[limits.Peer](), 0
+    seen = list[tuple[int, set[limits.Peer]]]()
+
+    async def verified(*call: Any) -> verification.VerifiedRequest:
+        nonlocal running
+        running += 1
+        for _ in range(100):  # the other requests come meanwhile
+            await asyncio.sleep(0)
+        seen.append((running, set(busy)))
+        running -= 1
+        return verification.verify(*call[1:])
+
+    monkeypatch.setattr(hooks_app, "offload", verified)
+    door = application(KNOWN.get, processor, Names.of((), 80, "http"), now, busy)
+
+    async def post(peer: limits.Peer) -> int:
+        transport = httpx.ASGITransport(door, client=peer)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return (await client.post("/hooks/meraki", content=octets(scanned(now() - peer[1])))).status_code
+
+    assert await asyncio.gather(*map(post, peers)) == [200] * 3
+    assert seen == [(1, set(peers[done:])) for done in range(3)]
+    assert busy == set()
+
+
 def nested(depth: int) -> bytes:
     return b'{"secret":"' + SECRET + b'","data":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from structlog.testing import capture_logs
 
 from connectors.sources.cloud.config import ReloadingHooks, read_hooks
 from connectors.sources.cloud.decoders import SIGNATURE
-from connectors.sources.cloud.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache
+from connectors.sources.cloud.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache, WebhookProcessor
 from connectors.sources.cloud.service import (
     LARGEST_BODY,
     UNKNOWN_HOOK,
@@ -23,11 +25,11 @@ from connectors.sources.cloud.service import (
     WebhookService,
     check,
 )
-from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
+from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST, VerifiedRequest
 from connectors.sources.ingest_socket.listener import SPAN
 from stream.errors import KeyFileError, UsageError
-from stream.records import DAY, MINUTE, SECOND
-from tests.support.patience import until
+from stream.records import DAY, MINUTE, SECOND, Micros
+from tests.support.patience import until, within_patience
 from tests.support.receivers import Log
 from tests.unit.hooks.cloud_requests import (
     FILE,
@@ -195,6 +197,46 @@ def test_tags_outlive_what_they_stand_for_and_are_forgotten_then(tmp_path: Path)
     again = ReplayCache(tmp_path / "state")
     assert [again.knows(tag) for tag in (b"one", b"two", b"three")] == [False, True, True]
     again.close()
+
+
+def test_a_state_of_something_else_is_refused_and_not_held(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE taken (something)")
+    path.chmod(0o600)
+    with pytest.raises(KeyFileError, match="must be the complete state of 'tacet hooks'"):
+        ReplayCache(path)
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        assert other.execute("SELECT * FROM taken").fetchall() == []
+
+
+class Taking:
+    """An ingest that takes everything."""
+
+    async def hand_over(self, source: str, rows: object) -> bool:
+        return True
+
+
+class Forgetful:
+    """A memory of tags that cannot be written."""
+
+    def knows(self, tag: bytes) -> bool:
+        return False
+
+    def keep(self, tags: Iterable[bytes], now: Micros) -> None:
+        msg = "disk full"
+        raise KeyFileError(msg)
+
+
+async def test_where_tags_cannot_be_stored_the_service_ends_with_that_error() -> None:
+    replays: Any = Forgetful()
+    processor = WebhookProcessor(Taking(), replays, now)
+    failed = asyncio.create_task(processor.failed())
+    with pytest.raises(KeyFileError, match="disk full"):
+        await processor.process("cloud:mist", [VerifiedRequest(b"tag", (), Counter())])
+    with pytest.raises(KeyFileError, match="disk full"):
+        await within_patience(failed, "the error")
+    assert processor.counts.taken == 0
 
 
 def test_a_state_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -90,6 +90,15 @@ def test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads(tmp_path
         read_hooks(written(tmp_path, FILE, 0o640))
 
 
+def test_a_system_has_one_secret_or_two_while_one_is_being_changed(tmp_path: Path) -> None:
+    one, two = f'"{SECRET.decode()}"', f'"{SECRET.decode()}", "{OLD_SECRET.decode()}"'
+    file = read_hooks(written(tmp_path, FILE.replace(two, one)))
+    assert [each.octets for each in file.hook] == [(SECRET,), (SECRET,)]
+    for secrets in ("", f'{two}, "a-third-secret-of-octets"'):
+        with pytest.raises(KeyFileError, match="secrets"):
+            read_hooks(written(tmp_path, FILE.replace(two, secrets)))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "rule"),
     [

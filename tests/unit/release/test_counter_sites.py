@@ -404,6 +404,13 @@ def test_a_file_in_any_order_tells_of_every_window_of_its_range(tmp_path: Path) 
     assert given.tally.outside == 1
 
 
+def test_the_session_of_a_file_is_its_first_window_or_the_range_s(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{at(2)},hall,5", f"{at(1)},gate,3")
+    assert CountsFile(path, POLICY).begin() == BEGIN + TICK
+    assert CountsFile(path, POLICY, since=BEGIN).begin() == BEGIN
+    assert CountsFile(written(tmp_path), POLICY).begin() is None
+
+
 BAD_ROWS = (
     (f"{at(0)},cellar,3", "zone must be one of the site's"),
     (f"{at(0)},gate,-3", "count must be a whole number from 0 to 1,000,000"),
