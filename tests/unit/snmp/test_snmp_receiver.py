@@ -15,7 +15,7 @@ import structlog
 
 from connectors.runtime.clock import AnchoredClock, ClockStepError
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
-from connectors.sources.ingest.listeners import RECEIVE_BUFFER
+from connectors.sources.ingest.listeners import RECEIVE_BUFFER, Port
 from connectors.sources.ingest.queue import QueuedSighting
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind, Message, Sighting
@@ -167,16 +167,43 @@ async def test_a_clean_stop_loses_no_datagram_that_the_kernel_has_queued() -> No
     assert receiver.counters.kernel_drops == 0
 
 
-async def test_the_kernels_drops_are_counted_exactly() -> None:
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+async def test_the_kernels_drops_are_counted_exactly(family: socket.AddressFamily, host: str) -> None:
     sink = Log()
-    async with receiving(sink, buffer=20_000) as receiver:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    async with receiving(sink, address=(host, 0), buffer=20_000) as receiver:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
                 sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
             assert receiver.counters.kernel_drops > 0, "known before anything is read, and without another datagram"
     counters = receiver.counters
     assert counters.datagrams + counters.kernel_drops == 500
     assert counters.check()
+
+
+async def test_where_the_kernel_lists_no_drops_there_are_none_until_a_datagram_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("connectors.sources.ingest.listeners._listed_drops", lambda _: None)
+    async with receiving(Log()) as receiver:
+        assert receiver.counters.kernel_drops == 0
+
+
+async def test_a_port_that_has_been_stopped_reads_no_more() -> None:
+    turns = []
+
+    def read() -> int:
+        turns.append(1)
+        return 0
+
+    port = Port(("127.0.0.1", 0), 20_000, read)
+    port.open()
+    port.stop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"late", port.address)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    port.close()
+    assert turns == []
 
 
 async def test_the_kernels_last_drops_are_counted_after_the_end() -> None:
