@@ -39,6 +39,11 @@ def answer(pdu: bytes, agent: Agent = AGENT, keys: object = KEYS, number: int = 
     return sealed(keys, claim, SALT, encode_scoped(encode_context(agent.engine), pdu))  # type: ignore[arg-type]
 
 
+def test_a_question_is_a_get_request_for_sysuptime() -> None:
+    written = "3025 020101 0404 63306d6d a01a 02021267 020100 020100 300e 300c 0608 2b06010201010300 0500"
+    assert question(b"c0mm", NUMBER) == bytes.fromhex(written)
+
+
 def test_the_answer_to_a_question_is_read() -> None:
     assert uptime(plain(response()), b"c0mm", NUMBER) == 12_345
     assert uptime(plain(response(value=2**32 - 1)), b"c0mm", NUMBER) == 2**32 - 1
