@@ -78,10 +78,21 @@ def test_no_row_decides_which_windows_there_are(rows: list[tuple[int, str, int, 
     assert ends[0] == ends[1] == [BEGIN + n * TICK for n in range(4)]
 
 
-def test_of_several_sites_the_earlier_window_comes_first() -> None:
+def of_two_sites(**options: Any) -> WindowCollector:
     other = text(site='tick = "5min"').replace('tick = "15min"\n', "", 1).replace(f"site.{SITE}", "site.arena")
     policy = load_policy(other.partition("[[audience]]")[0] + text())
-    made = WindowCollector(CellRules(policy), BEGIN, {SITE: BEGIN, "arena": BEGIN})
+    return WindowCollector(CellRules(policy), BEGIN, {SITE: BEGIN, "arena": BEGIN}, **options)
+
+
+def test_the_end_is_reached_when_every_site_has_closed_its_last_window() -> None:
+    made = of_two_sites(last=BEGIN)
+    windows = made.close(END + TICK + 1)
+    assert [next(windows).site, made.over] == ["arena", False]
+    assert [next(windows).site, made.over] == [SITE, True]
+
+
+def test_of_several_sites_the_earlier_window_comes_first() -> None:
+    made = of_two_sites()
     made.process(row(0, site="arena"), BEGIN)
     made.process(row(0), BEGIN)  # of no site
     windows = closed(made, END + TICK + 1)
@@ -252,7 +263,16 @@ def test_a_topic_gives_the_windows_of_a_file_with_the_same_rows(tmp_path: Path) 
                 lines.append(f"{rfc3339(BEGIN + number * TICK)},{zone},{count}")
                 made.process(row(number, zone, count), BEGIN + number * TICK)
     file = CountsFile(written(tmp_path, *lines), POLICY, since=BEGIN, until=BEGIN + 9 * TICK)
+    assert file.begin() == BEGIN
+    read = file.tally.rows
     assert closed(made, BEGIN + 20 * TICK) == list(file.messages())
+    assert file.tally.rows == read == len(lines), "it is read once"
+
+
+def test_the_first_row_of_a_file_says_where_it_begins_and_an_empty_one_nothing(tmp_path: Path) -> None:
+    rows = [f"{rfc3339(BEGIN + number * TICK)},gate,1" for number in (3, 2, 4)]
+    assert CountsFile(written(tmp_path, *rows), POLICY).begin() == BEGIN + 2 * TICK
+    assert CountsFile(written(tmp_path), POLICY).begin() is None
 
 
 # --- where it begins ----------------------------------------------------------------------------------
