@@ -269,12 +269,6 @@ def test_a_topic_gives_the_windows_of_a_file_with_the_same_rows(tmp_path: Path) 
     assert file.tally.rows == read == len(lines), "it is read once"
 
 
-def test_the_first_row_of_a_file_says_where_it_begins_and_an_empty_one_nothing(tmp_path: Path) -> None:
-    rows = [f"{rfc3339(BEGIN + number * TICK)},gate,1" for number in (3, 2, 4)]
-    assert CountsFile(written(tmp_path, *rows), POLICY).begin() == BEGIN + 2 * TICK
-    assert CountsFile(written(tmp_path), POLICY).begin() is None
-
-
 # --- where it begins ----------------------------------------------------------------------------------
 
 NOW = BEGIN + 10 * SECOND

@@ -18,7 +18,6 @@ from connectors.sources.cloud.config import ReloadingHooks, read_hooks
 from connectors.sources.cloud.decoders import SIGNATURE
 from connectors.sources.cloud.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache, WebhookProcessor
 from connectors.sources.cloud.service import (
-    LARGEST_BODY,
     UNKNOWN_HOOK,
     WebhookConfig,
     WebhookListener,
@@ -176,7 +175,7 @@ async def test_only_meraki_gets_its_validator(tmp_path: Path) -> None:
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
     async with serving(tmp_path) as cloud:
-        body = b" " * (LARGEST_BODY + 1)
+        body = b" " * (2 * 1024 * 1024 + 1)
         assert (await cloud.client.post("/hooks/meraki", content=body)).status_code == 413
         named = {"host": "another.example.org"}
         assert (await cloud.client.post("/hooks/meraki", content=b"{}", headers=named)).status_code == 400
