@@ -110,6 +110,14 @@ def test_behind_the_last_window_there_is_none() -> None:
     assert not made.over
     assert closed(made, BEGIN + 50 * TICK) == [window(0), window(1)]
     assert made.over
+
+
+def test_it_is_over_when_the_last_window_of_every_site_is_closed() -> None:
+    rules = CellRules(load_policy(text().replace(f"site.{SITE}", "site.arena").partition("[[audience]]")[0] + text()))
+    made = WindowCollector(rules, BEGIN, {SITE: BEGIN, "arena": BEGIN + TICK}, BEGIN)
+    assert not made.over, "a window of one site is open"
+    assert [each.site for each in made.close(END + 1)] == [SITE]
+    assert made.over
     assert not made.dropped
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from connectors.sources import external_topic
 from connectors.sources.external_topic import ExternalTopic
 from connectors.storage.kafka import client
+from stream.errors import DataError
 
 
 class Client:
@@ -93,3 +96,80 @@ async def test_a_commit_that_is_answered_as_it_is_cancelled_raises_the_cancellat
     tasks.append(asyncio.create_task(made.store_positions({0: 7})))
     await asyncio.wait(tasks)
     assert tasks[0].cancelled()
+
+
+class Leader(Client):
+    """A client whose broker leads three partitions, of which each has records 10 to 19."""
+
+    def __init__(self, committed: dict[int, int | None], partitions: int = 3) -> None:
+        super().__init__(None)
+        self.offsets, self.partitions = committed, set(range(partitions))
+        self.at: dict[int, int] = {}
+        self.answered: float | None = None
+        self.stopped = False
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+    async def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 10)
+
+    async def end_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 20)
+
+    async def committed(self, at: TopicPartition) -> int | None:
+        return self.offsets[at.partition]
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        self.at[at.partition] = offset
+
+    async def position(self, at: TopicPartition) -> int:
+        return self.at[at.partition]
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return self.partitions
+
+    async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
+        return {}
+
+    def last_poll_timestamp(self, at: TopicPartition) -> float | None:
+        return self.answered
+
+    def highwater(self, at: TopicPartition) -> int:
+        return 20
+
+
+def led(committed: dict[int, int | None], partitions: int = 3) -> tuple[ExternalTopic, Leader]:
+    made, leader = topic(None), Leader(committed, partitions)
+    made._reader, made._places = leader, [TopicPartition("traps", number) for number in committed]
+    return made, leader
+
+
+async def test_reading_goes_on_at_the_committed_offset_first_at_the_end_and_at_the_beginning_after_a_loss() -> None:
+    made, leader = led({0: None, 1: 10, 2: 20, 3: 9, 4: 21})
+    await made._go_on()
+    assert leader.at == {0: 20, 1: 10, 2: 20, 3: 10, 4: 10}
+
+
+async def test_the_end_is_reached_where_every_leader_has_answered_lately_and_nothing_is_unread() -> None:
+    made, leader = led({0: 20, 1: 20, 2: 20})
+    await made._go_on()
+    assert await made.read(9) == ([], False), "no leader has answered"
+    leader.answered = time.time() * 1000
+    assert await made.read(9) == ([], True)
+    leader.at[1] = 19
+    assert await made.read(9) == ([], False)
+    leader.at[1], leader.answered = 20, time.time() * 1000 - external_topic.ANSWERED_MS - 1
+    assert await made.read(9) == ([], False), "the leaders are away"
+
+
+async def test_a_topic_that_has_got_more_partitions_is_not_read_on() -> None:
+    made, _ = led({0: 20, 1: 20, 2: 20}, partitions=4)
+    with pytest.raises(DataError, match="more partitions"):
+        await made.read(9)
+
+
+async def test_a_closed_topic_has_stopped_its_client() -> None:
+    made, leader = led({0: 20})
+    await made.close()
+    assert leader.stopped

@@ -1,8 +1,14 @@
 """Asking for sysUpTime: only an answer to this very question, genuine where it can be, is read."""
 
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from connectors.sources.probes.methods import ByUser, ProbeAnswer
+from connectors.sources.probes import methods
+from connectors.sources.probes.methods import ByCommunity, ByUser, Echo, Head, ProbeAnswer
 from connectors.sources.snmp.ber import RESPONSE, SEQUENCE, TIME_TICKS, encode_integer, encode_oid, tlv
 from connectors.sources.snmp.polling import (
     Agent,
@@ -127,3 +133,53 @@ async def test_while_its_password_is_changed_an_agent_is_asked_by_both_and_first
     assert await asking.probe() == ProbeAnswer(77)
     assert await asking.probe() == ProbeAnswer(77)
     assert query == [new, old, old]
+
+
+@pytest.mark.parametrize(("host", "request_type", "reply_type"), [("192.0.2.1", 8, 0), ("2001:db8::1", 128, 129)])
+async def test_an_echo_is_answered_by_the_reply_of_its_own_version_with_its_own_octets(
+    monkeypatch: pytest.MonkeyPatch, host: str, request_type: int, reply_type: int
+) -> None:
+    replies: list[Callable[[bytes], bytes | None]] = [
+        lambda sent: sent,
+        lambda sent: bytes([reply_type]) + sent[1:-1] + bytes([sent[-1] ^ 1]),
+        lambda _: None,
+    ]
+    asked = list[bytes]()
+
+    async def exchange(_: object, sent: bytes) -> Any:
+        asked.append(sent)
+        return replies[(len(asked) - 1) % len(replies)](sent)
+
+    monkeypatch.setattr(methods, "exchange", exchange)
+    monkeypatch.setattr(methods, "_socket", lambda _: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    assert await Echo(host).probe() is None
+    assert [(sent[0], sent[1], int.from_bytes(sent[6:8], "big")) for sent in asked] == [
+        (request_type, 0, number) for number in (1, 2, 3)
+    ]
+    replies[0] = lambda sent: bytes([reply_type]) + sent[1:]
+    assert await Echo(host).probe() == ProbeAnswer()
+    assert len(asked) == 4
+
+
+async def test_a_source_that_is_silent_is_asked_three_times_and_a_web_server_is_given_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, given, timeout = list[bytes](), list[float | None](), asyncio.timeout
+
+    async def exchange(_: object, sent: bytes) -> None:
+        asked.append(sent)
+
+    async def answered(_: Head) -> ProbeAnswer:
+        return ProbeAnswer()
+
+    def noted(seconds: float | None) -> asyncio.Timeout:
+        given.append(seconds)
+        return timeout(None)
+
+    monkeypatch.setattr(methods, "exchange", exchange)
+    assert await ByCommunity("127.0.0.1", 161, b"c0mm").probe() is None
+    assert len(asked) == 3
+    monkeypatch.setattr(Head, "_probe", answered)
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    assert await Head("127.0.0.1", 443, None, None).probe() == ProbeAnswer()
+    assert given == [3 * methods.WAIT] == [4.5]

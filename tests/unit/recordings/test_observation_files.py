@@ -236,6 +236,16 @@ def test_many_bad_rows_are_told_once_for_each_rule_with_the_first_line_and_their
     assert shortfall(read(text(tmp_path, GOOD))[0].tally) is None
 
 
+def test_the_figures_of_a_file_s_rows_are_told_to_programs(tmp_path: Path) -> None:
+    file, _ = read(text(tmp_path, f"{rfc3339(EVENING)},{mac(1)},{access_point('a')},{SITE}", "soon,x,y,z"))
+    figures = file.tally.figures()
+    assert figures == {
+        "rows": 2, "bad": 1, "strays": 0, "incomplete": 0, "outside": 0, "unknown_access_points": 0,
+        "locally_administered": file.tally.locally_administered, "problems": file.tally.problems,
+    }  # fmt: skip
+    assert len(figures["problems"]) == 1
+
+
 def test_a_site_that_closed_is_told_however_few_rows_came_after(tmp_path: Path) -> None:
     tally = read(text(tmp_path, *[GOOD] * 500))[0].tally
     assert shortfall(tally, {"late": 1}) is None

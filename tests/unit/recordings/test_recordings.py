@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.replay import replay
+from stream.errors import UsageError
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
 from stream.release.validation import Policy, load_policy
@@ -185,6 +187,24 @@ def batches(log: Sequence[Any]) -> dict[tuple[str, int], Sequence[Row]]:
 
 def beats(log: Sequence[Any]) -> list[tuple[str, Micros]]:
     return [(item.source, item.watermark) for item in log if isinstance(item, Heartbeat)]
+
+
+# --- the folder of a replay -----------------------------------------------------------------------------
+
+
+def test_a_replay_fills_a_new_folder_that_only_its_owner_enters_and_no_used_one(tmp_path: Path) -> None:
+    recording, out = write_csv(tmp_path / "o.csv", people(hours=2)), tmp_path / "out"
+
+    def replayed() -> None:
+        replay(ObservationFile(recording, SIMPLE, KEY), SIMPLE, laboratory(), out, Options(occupancy=True))
+
+    replayed()
+    folders = {path for path in (out, *out.rglob("*")) if path.is_dir()}
+    assert out / "private" in folders
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in out.rglob("*.*")} == {0o600}
+    with pytest.raises(UsageError, match="must be a new or empty folder"):
+        replayed()
 
 
 # --- BSSIDs -------------------------------------------------------------------------------------------------
