@@ -22,6 +22,7 @@ from stream.errors import DataError, UsageError
 from stream.pipeline import Options, Pipeline
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, parse_time, rfc3339
 from tests.support.patience import PATIENCE
 from tests.support.small_building import (
@@ -81,6 +82,18 @@ def test_every_source_of_every_site_beats_at_each_tick_and_once_at_each_end(tmp_
         for source in SOURCES:
             marks = [mark for of, by, mark in beats if (of, by) == (site, source)]
             assert marks == [100 * SECOND, 15 * MINUTE, 30 * MINUTE, 45 * MINUTE, 60 * MINUTE, end]
+
+
+def test_each_site_beats_at_its_own_ticks_wherever_the_rows_are(tmp_path: Path) -> None:
+    fast, _, both = policy_text(sites=("dbh1", SITE)).partition(f"[site.{SITE}]")
+    policy = load_policy(fast.replace('tick = "15min"', 'tick = "5min"') + f"[site.{SITE}]" + both)
+    rows = [Seen(EVENING + at * MINUTE, mac(1), access_point("a", 1)) for at in (1, 12, 20)]
+    _, made = read(write_csv(tmp_path / "o.csv", rows), policy)
+    beats = [item for item in made if isinstance(item, Heartbeat) and item.source == SOURCES[0]]
+    for site, ticks in (("dbh1", (5, 10, 15, 20, 25, 30)), (SITE, (15, 30))):
+        marks = [beat.watermark - EVENING for beat in beats if beat.site == site]
+        assert marks == [MINUTE, *(tick * MINUTE for tick in ticks), 20 * MINUTE + V + 30 * SECOND]
+    assert [beat.watermark for beat in beats] == sorted(beat.watermark for beat in beats)
 
 
 def test_rows_come_before_the_heartbeat_of_their_tick_and_not_before_the_last_one(tmp_path: Path) -> None:
