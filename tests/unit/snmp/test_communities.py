@@ -39,6 +39,8 @@ def test_a_new_community_is_accepted_at_once_and_the_old_one_until_it_is_removed
 def test_a_sender_of_communities_is_one_that_is_listed(file: Path) -> None:
     senders = CommunityAuth(AllowList(["127.0.0.0/24"]), CommunityFile(file))
     assert [senders.listed(each) for each in ("127.0.0.9", "127.0.1.9")] == ["127.0.0.0/24", None]
+    assert senders.any_community
+    assert not CommunityAuth(AllowList(["127.0.0.0/24"]), (), or_v3=True).any_community
 
 
 @pytest.mark.parametrize("how", ["gone", "empty", "open"])
