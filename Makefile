@@ -59,7 +59,8 @@ nightly: $(READY)  ## Run long checks: fuzzing, the long storm, every mutant, lo
 	$(PYTHON) -m tests.simulation --level port --seed 1000 --runs 6000
 	$(PYTHON) -m tests.simulation --level wire --seed 1000 --runs 1800
 	$(MAKE) storm
-	$(MAKE) mutants MUTANTS=
+	$(MAKE) mutants MUTANTS="--jobs $$(nproc)"
+	$(MAKE) mutants MUTANTS="--standard stream --passed --jobs $$(nproc)"
 	$(MAKE) pinned
 	$(MAKE) bench
 	$(MAKE) $(SUPPLY)/.ready && $(PYTHON) .ci/audit || [ $$? = 77 ]
