@@ -190,6 +190,7 @@ class _WEvent:
     half_width_kind: HalfWidthKind = "noise"
 
     def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
         if self.zones < 1:
             raise UsageError(f"zones must be at least 1, got {self.zones}")
         if not 1 <= self.windows <= 1 << 20:

@@ -120,6 +120,8 @@ def _long_binding(data: bytes, pos: int, end: int) -> tuple[int, int, int, int]:
     """
     start, stop = header(data, pos, end, SEQUENCE)
     oid, value = header(data, start, stop, OBJECT_IDENTIFIER)
+    if value >= stop:
+        raise MalformedTrap(TRUNCATED)
     content, value_stop = length(data, value + 1, stop)
     if value_stop != stop:
         raise MalformedTrap(MALFORMED)
