@@ -134,6 +134,8 @@ def test_windows_are_remembered_until_every_local_day_that_holds_them_has_closed
     state.note(MIDNIGHT + 3 * DAY, "s/v/1", LAPLACE, {"a": Fraction(1)})
     state.forget(MIDNIGHT + 3 * DAY)
     assert (set(state.lines), len(state.days)) == ({"s/v/1"}, 1)
+    state.forget(MIDNIGHT + 8 * DAY)
+    assert (state.lines, state.days) == ({}, {})
 
 
 def test_a_line_that_pays_for_several_windows_costs_as_much_as_its_dearest() -> None:
