@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import signal
 import socket
 import subprocess
 import sys
@@ -18,11 +19,13 @@ from click.testing import CliRunner
 from connectors.cli import main
 from connectors.cli.options import Address, Speed, bootstrap, read_policy, windows_options
 from connectors.keys import key_files
+from connectors.runtime import logs
 from connectors.sources.inputs import check_uptime_clock
 from connectors.storage.embedded.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
 from stream.release.validation import load_policy
 from stream.settings import Settings
+from tests.acceptance.command_line import run
 from tests.support.patience import PATIENCE
 from tests.support.small_building import building, policy_text
 
@@ -88,6 +91,50 @@ def test_what_an_error_quotes_does_not_talk_to_the_terminal(
 ) -> None:
     output = ended(monkeypatch, capsys, UsageError("audience \x1b[31mx\r\x9b2J\u202e\tß:\nsecond line"))[1]
     assert output == "tacet: audience \\x1b[31mx\\r\\x9b2J\\u202e\\tß:\nsecond line\n"
+
+
+@pytest.mark.parametrize(("verb", "waits"), [("run", False), ("worker", False), ("status", True), ("key", True)])
+def test_a_service_that_is_told_to_stop_before_it_has_begun_ends_well(
+    monkeypatch: pytest.MonkeyPatch, verb: str, waits: bool
+) -> None:
+    """Other verbs end as programs do that are told to stop."""
+    handlers = list[Any]()
+    monkeypatch.setattr(signal, "signal", lambda number, handler: handlers.append((number, handler)))
+    assert run(verb, "--nonsense").code == 2
+    assert [number for number, _ in handlers] == ([] if waits else [signal.SIGTERM])
+    for _, handler in handlers:
+        with pytest.raises(SystemExit) as end:
+            handler(signal.SIGTERM, None)
+        assert end.value.code == 0
+
+
+def test_a_verb_that_there_is_not_is_wrong_usage() -> None:
+    for name in ("nothing", "options", "main"):
+        done = run(name)
+        assert (done.code, f"No such command '{name}'" in done.problem) == (2, True)
+
+
+def test_the_texts_of_all_verbs_begin_in_one_column() -> None:
+    printed = run("--help").out
+    begins = {
+        printed_line(printed, text).index(text[:20]) for verbs in main.SECTIONS.values() for text in verbs.values()
+    }
+    assert len(begins) == 1
+
+
+def printed_line(printed: str, text: str) -> str:
+    """Return the line of a verb's help that has the beginning of its text."""
+    [line] = [line for line in printed.splitlines() if text[:20] in line]
+    return line
+
+
+def test_log_lines_are_as_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    configured = list[Any]()
+    monkeypatch.setattr(logs, "configure", lambda level, *, json: configured.append((level, json)))
+    monkeypatch.setenv("TACET_LOG_LEVEL", "debug")
+    monkeypatch.setenv("TACET_LOG_JSON", "true")
+    assert run("policy", "check", tmp_path / "policy.toml").code == 2
+    assert configured == [("debug", True)]
 
 
 # --- options ------------------------------------------------------------------------------------------

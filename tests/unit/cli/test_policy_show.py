@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from stream.accounting.adversaries import Knowledge
 from stream.policy.fields import decimal_string
 from stream.release.guarantees import attribute_promises, count_promises
 from stream.release.validation import load_policy
-from tests.support.day_policies import change_release, visit_site
+from tests.support.day_policies import change_release, day_release, day_site, visit_site
 from tests.support.forecasts import with_forecast
 from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
 
@@ -87,7 +88,20 @@ def test_a_policy_of_whole_days_says_where_the_price_of_a_change_is_printed(tmp_
     assert "Moving it elsewhere" not in text
     assert "what it costs to change any part of them is in a column of its own." in text
     assert "any part of" in text
+    assert "Budgets:" not in text, "its windows are not paid for one by one"
     assert "by at most a factor exp(epsilon), and by delta where noise is gaussian. For whole days" in text
+
+
+def test_whole_days_tell_the_scale_of_their_noise(tmp_path: Path) -> None:
+    """Of gaussian noise the deviation, of which the price knows the square."""
+    ticks, changes = policy_text(day_release(), site=day_site()), policy_text(change_release(), site=visit_site())
+    for text in (ticks, changes):
+        policy, lines = load_policy(text), shown(tmp_path, text)
+        assert lines[0] == f"Policy {policy.version}"
+        for p in count_promises(policy):
+            assert p.terms is not None
+            scale = p.scales[0] if text == changes else math.sqrt(p.terms.parameters[0])
+            assert any(line.startswith(f"{p.release}, {p.mechanism} {p.reader} {scale:.4g} ") for line in lines)
 
 
 def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path: Path) -> None:

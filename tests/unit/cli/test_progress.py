@@ -1,15 +1,48 @@
-"""Progress of commands whose standard error is no terminal."""
+"""What commands print: JSON, tables, dropped rows, and progress where standard error is no terminal."""
 
+import io
+import sys
 import threading
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from connectors.cli import output
 from connectors.cli.output import TaskProgress, progress_lines
 from connectors.operations.policy.guarantees import UNITS, describe_unit
+from connectors.sources.recordings.observations import NO_DROPS
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
+
+
+def test_an_answer_for_programs_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written))
+    output.print_json({"sites": ["hall"], "lag": 0})
+    assert written.getvalue() == b'{"sites":["hall"],"lag":0}\n'
+
+
+def test_a_table_has_text_at_the_left_and_numbers_at_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    made = output.table("Zones", ("zone", "kind"), ("count",))
+    made.add_row("hall", "open", "4")
+    made.add_row("loft", "open", "12")
+    Console(width=40, highlight=False).print(made)
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "Zones", "", " zone  kind  count", " ─────────────────", " hall  open      4", " loft  open     12", ""
+    ]  # fmt: skip
+
+
+def test_dropped_rows_are_counted_by_reason_and_rows_that_lose_nothing_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.report_drops({"late": 1_200, "duplicate_batch": 3} | dict.fromkeys(NO_DROPS, 7), 2, 5)
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "3 rows dropped: duplicate batch", "1,200 rows dropped: late",
+        "2 rows dropped: access point in no zone of the policy", "5 rows left out: outside --from and --to",
+    ]  # fmt: skip
+    output.report_drops({}, 0, 0)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_line_says_what_is_done_of_how_much_and_since_when() -> None:

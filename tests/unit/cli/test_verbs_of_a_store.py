@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from click import BadParameter
 
+from connectors.cli import poll as poll_verb
+from connectors.cli import recover as recover_verb
 from connectors.cli import status as status_verb
 from connectors.cli.backfill import StoreHistory, cost_line
 from connectors.cli.poll import _entry, _listed, _print
 from connectors.cli.report import MonthType, site_of
-from connectors.cli.run import _counts_source
-from connectors.cli.source_options import CounterOptions
+from connectors.cli.run import _counts_source, _RunSetup
+from connectors.cli.source_options import CounterOptions, communities, communities_now
+from connectors.cli.subscribe import one_line
 from connectors.documents.month import Month
+from connectors.keys import key_files
+from connectors.monitoring.monitor import Monitor
 from connectors.operations.doctor.findings import findings_of, fine
+from connectors.operations.recovery.obstacles import Obstacle, Remedy
+from connectors.runtime.clock import wall_clock
 from connectors.sources.inputs import TopicSource
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.service import DryRun
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.snmp.communities import CommunityFile
+from connectors.storage.embedded.reader import read_outbox, read_snapshot, read_topic
+from connectors.storage.embedded.runner import opened
+from connectors.storage.kafka import republication
+from stream.encoding import encode_message
 from stream.engine.backfill import BackfillCost
 from stream.errors import TacetError, UsageError
 from stream.records import Micros
-from stream.release.validation import load_policy
-from stream.schemas import parse_time
+from stream.release.validation import Policy, load_policy
+from stream.schemas import AUDIT, parse_time
 from stream.settings import Settings
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, TICKS, here, run
 
@@ -90,6 +109,23 @@ def test_how_far_a_site_is_behind(monkeypatch: pytest.MonkeyPatch, ago: float, t
     assert status_verb._behind(None) == "-"
 
 
+def test_status_of_a_cluster_has_each_partition_with_progress(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition without a snapshot has processed nothing."""
+    snapshot, _ = read_snapshot(world.store)
+    [stored] = run("status", "--store", world.store, "--json").answer["partitions"]
+
+    async def end_offsets(*_: Any) -> dict[int, int]:
+        return {0: 7, 1: stored["next"] + 3}
+
+    async def last_snapshots(_: str) -> dict[int, bytes | None]:
+        return {1: snapshot}
+
+    monkeypatch.setattr(status_verb, "end_offsets", end_offsets)
+    monkeypatch.setattr(status_verb, "last_snapshots", last_snapshots)
+    [part] = run("status", "--kafka", "broker:9092", "--json").answer["partitions"]
+    assert part == stored | {"partition": 1, "lag": 3}
+
+
 def test_status_of_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     status_verb._print_status([])
     assert capsys.readouterr().out == "Nothing has been processed yet.\n"
@@ -136,6 +172,154 @@ def test_replay_counts_rows_windows_and_denials(world: World, tmp_path: Path) ->
     ).out  # fmt: skip
     assert f"5 rows, 8 windows, {done.answer['refused'] and 0} denied by budget" in said
     assert (tmp_path / "all" / "occupancy.csv").exists()
+
+
+def test_replay_names_rows_that_it_dropped_and_rows_that_are_bad(world: World, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    elsewhere = "2026-03-02T10:32:00Z,00:00:5e:00:53:04,02:00:00:00:ff:01,east\n"
+    rows.write_text(f"{OBSERVATIONS}{elsewhere}yesterday,00:00:5e:00:53:04,02:00:00:00:0e:01,east\n")
+    done = run("replay", rows, *world.inputs, "--out", tmp_path / "out")
+    assert "1  rows dropped: access point in no zone of the policy" in done.out
+    assert (done.code, "line 8" in done.problem) == (3, True), done.problem
+
+
+# --- lost records ---------------------------------------------------------------------------------------
+
+
+def records_of(store: Path) -> list[bytes]:
+    return sorted(value for audience in ("facilities", "public") for _, value in read_outbox(store, audience, 0))
+
+
+@pytest.fixture
+def robbed(world: World, tmp_path: Path) -> Path:
+    """Return a copy of the store that lacks the records of an audience."""
+    store = Path(shutil.copytree(world.store, tmp_path / "robbed"))
+    for file, statement in (
+        (store / "private" / "facilities.sqlite", "DELETE FROM records"),
+        (store / "store.sqlite", "DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'"),
+    ):
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute(statement)
+    return store
+
+
+def test_lost_records_are_published_again_in_the_store_and_counted_by_topic(world: World, robbed: Path) -> None:
+    words = ("republish", world.rows, *world.inputs, "--store", robbed)
+    topic = "tacet.private.facilities.occupancy.v1"
+    lost = 2 * len(TICKS)
+    assert run(*words).out == f"{lost:>8,}  {topic}\n{lost:>8,}  records published again\n"
+    assert records_of(robbed) == records_of(world.store)
+    assert len(read_outbox(robbed, "facilities", 0, "occupancy")) == lost
+    assert run(*words, "--json").answer == {"republished": 0, "stopped": {}, "topics": {}}
+
+
+@pytest.mark.parametrize("from_topic", [False, True], ids=["a recording", "the topic of observations"])
+def test_lost_records_are_published_again_on_kafka(
+    world: World, monkeypatch: pytest.MonkeyPatch, from_topic: bool
+) -> None:
+    """The ledger of a cluster is that of the store here, and all of its private records are lost."""
+    policy, put_back = load_policy(POLICY), list[Any]()
+    file = ObservationFile(world.rows, policy, key_files.pseudonym_key(world.key))
+    appended = parse_time(TICKS[-1]) // 1000
+    stored = [
+        SimpleNamespace(key=each.site.encode(), value=encode_message(each), timestamp_ms=appended)
+        for each in file.messages()
+    ]
+
+    async def ledger_of(_: str) -> Any:
+        state = SimpleNamespace(versions=(), accepted=lambda: [policy])
+        return state, list(read_topic(world.store, AUDIT)), {}
+
+    async def observations(_: str) -> AsyncIterator[Any]:
+        for record in stored:
+            yield record
+
+    async def put(servers: str, records: list[Any]) -> None:
+        put_back.append((servers, sorted(each.value for each in records)))
+
+    for name, instead in (("ledger_of", ledger_of), ("observations", observations), ("put_back", put)):
+        monkeypatch.setattr(republication, name, instead)
+    rows = () if from_topic else (world.rows,)
+    done = run("republish", *rows, *world.inputs, "--kafka", "broker:9092", "--json")
+    assert done.answer["stopped"] == {}
+    assert put_back == [("broker:9092", records_of(world.store))]
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_a_ledger_that_the_observations_do_not_reproduce_is_named_by_its_sites(
+    world: World, robbed: Path, tmp_path: Path, kept: int
+) -> None:
+    header, *rows = OBSERVATIONS.splitlines(keepends=True)
+    (tmp_path / "rows.csv").write_text("".join([header, *rows[:kept]]))
+    done = run("republish", tmp_path / "rows.csv", *world.inputs, "--store", robbed)
+    why = "its next entry was made from other" if kept else "the observations end before its ledger does"
+    assert done.code == 3
+    assert f"must reproduce the whole ledger; site east: {why}" in done.problem
+
+
+# --- recovery -------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_can_continue_has_no_obstacle(world: World) -> None:
+    words = ("recover", "--store", world.store, "--key-file", world.key, "--policy", world.policy)
+    assert run(*words).out == "nothing prevents a run from continuing\n"
+    assert run(*words, "--json").answer == {"ok": True, "findings": []}
+
+
+def test_an_obstacle_of_a_cluster_is_printed_with_the_price_of_each_remedy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Any]()
+
+    def cluster_obstacles(servers: str, key_file: Path | None, policy: Policy | None) -> list[Obstacle]:
+        asked.append((servers, key_file, policy and policy.version))
+        return [Obstacle("the control topic is gone", (Remedy("begin again", "all budgets"),))]
+
+    monkeypatch.setattr(recover_verb, "cluster_obstacles", cluster_obstacles)
+    words = ("recover", "--kafka", "broker:9092", "--key-file", world.key, "--policy", world.policy)
+    assert run(*words).out == "the control topic is gone\n  * begin again\n    price: all budgets\n"
+    finding = {"what": "the control topic is gone", "ways": [{"do": "begin again", "price": "all budgets"}]}
+    assert run(*words, "--json").answer == {"ok": False, "findings": [finding]}
+    assert asked == [("broker:9092", world.key, load_policy(POLICY).version)] * 2
+
+
+@pytest.mark.parametrize(
+    ("site", "rule"),
+    [("nowhere", "--reopen: must name a site of the policy (east, west), got 'nowhere'"),
+     ("east", "site 'east': must be one that has shut at max_devices")],
+)  # fmt: skip
+def test_only_a_suspended_site_of_the_policy_is_reopened(world: World, site: str, rule: str) -> None:
+    words = ("recover", "--store", world.store, "--key-file", world.key, "--policy", world.policy)
+    done = run(*words, "--reopen", site)
+    assert (done.code, rule in done.problem) == (2, True), done.problem
+
+
+# --- readers --------------------------------------------------------------------------------------------
+
+
+def test_a_reader_with_a_cursor_is_shown_each_release_once(world: World, tmp_path: Path) -> None:
+    words = ("subscribe", "--store", world.store, "--audience", "facilities", "--until-end")
+    cursor = ("--cursor", tmp_path / "cursor")
+    first, second = run(*words, *cursor), run(*words, *cursor)
+    assert (len(first.out.splitlines()), second.out) == (2 * len(TICKS), "")
+    assert first.problem == second.problem == ""
+    assert run(*words, "--from-start").out == first.out
+    assert not run(*words, "--from-start").problem
+
+
+def test_a_reader_who_begins_and_ends_at_the_present_is_told_why_nothing_came(world: World) -> None:
+    words = ("subscribe", "--store", world.store, "--audience", "facilities", "--until-end")
+    done = run(*words)
+    assert (done.out, "--until-end without --from-start or --after" in done.problem) == ("", True)
+
+
+def test_releases_are_lines_for_people_and_objects_for_programs(world: World) -> None:
+    words = ("subscribe", "--store", world.store, "--audience", "facilities", "--from-start", "--until-end")
+    for_people, for_programs = run(*words).out.splitlines(), run(*words, "--json").out.splitlines()
+    records = [json.loads(line) for line in for_programs]
+    assert for_people == [one_line(record) for record in records]
+    assert {record["laboratory"] for record in records} == {True}
+    assert all(line.endswith("(laboratory)") for line in for_people)
 
 
 # --- backups --------------------------------------------------------------------------------------------
@@ -190,6 +374,12 @@ def test_a_report_goes_to_one_place(world: World, tmp_path: Path) -> None:
     assert run(*words).out.startswith("# ")
 
 
+def test_a_report_is_of_the_months_released_windows(world: World) -> None:
+    words = ("report", "--store", world.store, "--audience", "facilities", "--site", "east", "--month")
+    assert f"{len(TICKS)} of 8928 windows were released" in run(*words, "2026-03").out
+    assert "0 of 8640 windows were released" in run(*words, "2026-04").out
+
+
 # --- sources --------------------------------------------------------------------------------------------
 
 
@@ -199,6 +389,75 @@ def test_counts_come_from_a_file_or_a_topic() -> None:
     topic = _counts_source(settings, CounterOptions(None, "counters"), None)
     assert isinstance(topic, TopicSource)
     assert topic[:2] == ("broker:9092", "counters")
+
+
+def test_a_recording_that_cannot_be_read_binds_no_key(world: World, tmp_path: Path) -> None:
+    here("key", "create", tmp_path / "key")
+    (tmp_path / "rows.csv").write_text("time,mac\n")
+    words = ("--observations", tmp_path / "rows.csv", "--from", TICKS[0], "--to", TICKS[-1])
+    done = run(
+        "run", "--policy", world.policy, "--key-file", tmp_path / "key", "--store", tmp_path / "store", *words
+    )  # fmt: skip
+    assert (done.code, key_files.store_of(tmp_path / "key")) == (2, None), done.problem
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_run_monitors_its_store_and_its_engine(world: World) -> None:
+    policy, monitor = load_policy(POLICY), Monitor("run", None, None, wall_clock)
+    setup = _RunSetup(
+        policy, key_files.pseudonym_key(world.key), partial(opened, policy, world.key, world.store), world.store,
+        monitor,
+    )  # fmt: skip
+    with setup.opened(clock=None, live=False):
+        monitor.run_checks()
+    shown = {family.metric.name for family in monitor.metrics.families() if family.values}
+    assert {"tacet_store_size_bytes", "tacet_ledger_entries"} <= shown
+
+
+@pytest.mark.parametrize(("names", "accepted"), [(["one", "two"], (b"one", b"two")), ([], None)])
+def test_communities_are_those_of_their_file_which_is_looked_at_again_while_a_receiver_listens(
+    tmp_path: Path, names: list[str], accepted: tuple[bytes, ...] | None
+) -> None:
+    """Where users of SNMPv3 are named and no communities, none is accepted; where neither is, nobody can send."""
+    file = tmp_path / "communities"
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{name}\n" for name in names))
+    settings = Settings(snmp_communities_file=file) if names else Settings(snmp_users_file=tmp_path / "users")
+    assert communities(settings) == (accepted or ())
+    assert isinstance(communities_now(settings), CommunityFile if names else tuple)
+    for read in (communities, communities_now):
+        with pytest.raises(UsageError, match="TACET_SNMP_COMMUNITIES_FILE: must name a file"):
+            read(Settings())
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("complete", 0), ("no_answer", 2)])
+def test_a_tried_poll_is_printed_and_fails_where_a_table_was_not_read_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch, outcome: Any, code: int
+) -> None:
+    source: Any = SimpleNamespace(site="east", source="192.0.2.9")
+
+    async def read_once(_: Any) -> DryRun:
+        return DryRun(source, outcome, 1.0, None)
+
+    monkeypatch.setattr(poll_verb, "polled_sources", lambda *_: [source])
+    monkeypatch.setattr(poll_verb, "read_once", read_once)
+    words = ("poll", "--policy", world.policy, "--dry-run")
+    for_people, for_programs = run(*words), run(*words, "--json")
+    assert for_people.code == for_programs.code == code
+    assert for_people.out.startswith(f"192.0.2.9 (east): {outcome.replace('_', ' ')}\n")
+    assert [entry["outcome"] for entry in json.loads(for_programs.out)] == [outcome]
+    assert ("poll of 192.0.2.9: must read the whole table, but no answer" in for_people.problem) is (code == 2)
+
+
+def test_an_access_point_that_reports_only_its_name_is_the_one_of_the_policy() -> None:
+    radio = 'access_points = ["02:00:00:00:0e:02"]'
+    named = POLICY.replace(radio, f'{radio}\naccess_point_names = ["attic"]')
+    listed = _listed(load_policy(named))
+    source: Any = SimpleNamespace(site="east", source="127.0.0.1")
+    rows = [AssociatedClient(bytes.fromhex("3c0000000001"), b"", name) for name in (b"attic", b"cellar")]
+    for row, unknown in zip(rows, ((), ("cellar",)), strict=True):
+        table: Any = SimpleNamespace(rows=[row], requests=1)
+        assert _entry(DryRun(source, "complete", 1.0, table), listed).unknown == unknown
 
 
 def test_a_tried_poll_counts_devices_and_names_unlisted_access_points(capsys: pytest.CaptureFixture[str]) -> None:

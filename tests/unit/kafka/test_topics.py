@@ -1,21 +1,24 @@
 """The topics of a policy."""
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors.storage.kafka.topics import create_topics, refuse_missing, topic_names
+from connectors.cli import topics as topics_verb
+from connectors.storage.kafka.topics import BESIDES, Created, create_topics, refuse_missing, topic_names
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
 from stream.records import MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
+from tests.acceptance.command_line import run
 from tests.simulation import kafka_brokers
 from tests.support.any_broker import SimulatedBroker
 
-POLICY = load_policy("""
+TEXT = """
 [site.dbh]
 sources = ["10.0.0.1"]
 [[site.dbh.zones]]
@@ -32,7 +35,8 @@ query = "count"
 mechanism = "laplace"
 epsilon = { a = "1", b = "0.5" }
 queries = [{ name = "hourly", kind = "window-sum", windows = 12 }]
-""")
+"""
+POLICY = load_policy(TEXT)
 
 
 def test_every_topic_that_is_published_to_is_among_those_created() -> None:
@@ -48,6 +52,26 @@ def test_a_worker_is_told_of_a_topic_that_is_missing() -> None:
     refuse_missing(names, POLICY)
     with pytest.raises(UsageError, match=r"topic tacet\.private\.b\.hourly\.v1: must exist"):
         refuse_missing([name for name in names if name != "tacet.private.b.hourly.v1"], POLICY)
+
+
+def test_created_topics_are_listed_before_those_that_existed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = list[Any]()
+
+    async def create(servers: str, names: Any, *, partitions: int, replication: int | None) -> Created:
+        asked.append((servers, {*names}, partitions, replication))
+        return Created(("b", "c"), ("a",), partitions, 3)
+
+    async def found(servers: str, partitions: int) -> None:
+        asked.append((servers, partitions))
+
+    monkeypatch.setattr(topics_verb, "create_topics", create)
+    monkeypatch.setattr(topics_verb, "found_cluster", found)
+    (tmp_path / "policy.toml").write_text(TEXT)
+    words = ("topics", "create", "--kafka", "broker:9092", "--policy", tmp_path / "policy.toml", "--partitions", "2")
+    assert run(*words).out == "created  b\ncreated  c\nexisted  a\n2 partitions, 3 replicas\n"
+    answer = run(*words, "--json").answer
+    assert answer == {"created": ["b", "c"], "existing": ["a"], "partitions": 2, "replication": 3}
+    assert asked == [("broker:9092", {*topic_names(POLICY), *BESIDES}, 2, None), ("broker:9092", 2)] * 2
 
 
 @pytest.mark.parametrize("lacking", ["the topics", "their leaders"])

@@ -198,3 +198,41 @@ def test_a_token_that_cannot_be_written_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "screen.token").symlink_to(tmp_path / "nowhere" / "file")
     assert made(tmp_path, "--out", str(tmp_path / "screen.token")).exit_code == 1
     assert TokenFile(tmp_path / "tokens").tokens() == ()
+
+
+@pytest.mark.parametrize("more", [("--room", "public"), ("--audience", "public"), ("--account",)])
+def test_a_link_is_for_one_room_and_nothing_else(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """Whoever has it is let in."""
+    words = ["token", "new", "--tokens", str(tmp_path / "tokens"), "--name", "screen", "--link", "https://a.example/"]
+    for refused in (more[:0], ("--room", "dean", *more)):
+        done = CliRunner().invoke(tacet, [*words, *refused])
+        assert (done.exit_code, "--link: must be used with one --room" in done.output) == (2, True)
+    assert not (tmp_path / "tokens").exists()
+    done = CliRunner().invoke(tacet, [*words, "--room", "dean"])
+    link, _, secret = done.output.strip().partition("#token=")
+    assert link == "https://a.example/room?audience=dean"
+    who = Access(frozenset(["room:dean"]), clock=lambda: 0, tokens=TokenFile(tmp_path / "tokens")).by_token(secret)
+    assert who is not None
+
+
+# --- tacet token list, tacet token revoke -----------------------------------------------------------------
+
+
+def test_tokens_are_listed_with_roles_and_expiry_until_they_are_revoked(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "tokens")
+    tokens.add("ann", [PUBLIC, ACCOUNT], NOW)
+    tokens.add("ben", [FACILITIES], 80_000 * DAY)
+    options = ["--tokens", str(tmp_path / "tokens")]
+    assert CliRunner().invoke(tacet, ["token", "list", *options]).output.splitlines() == [
+        "ann  account, audience:public  until 2024-10-04T00:00:00Z  (expired)",
+        "ben  audience:facilities  until 2189-01-12T00:00:00Z",
+    ]
+    assert json.loads(CliRunner().invoke(tacet, ["token", "list", *options, "--json"]).output) == {
+        "tokens": [
+            {"name": "ann", "roles": [ACCOUNT, PUBLIC], "expires": "2024-10-04T00:00:00Z"},
+            {"name": "ben", "roles": [FACILITIES], "expires": "2189-01-12T00:00:00Z"},
+        ]
+    }
+    done = CliRunner().invoke(tacet, ["token", "revoke", *options, "ann"])
+    assert (done.exit_code, done.output) == (0, "ann: revoked\n")
+    assert [token.name for token in TokenFile(tmp_path / "tokens").tokens()] == ["ben"]
