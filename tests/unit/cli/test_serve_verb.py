@@ -32,7 +32,6 @@ def test_tls_has_a_certificate_and_its_key_or_is_off(
 
 
 @pytest.mark.parametrize("address", [None, ("127.0.0.1", 0)], ids=["not monitored", "monitored"])
-@pytest.mark.filterwarnings("ignore:coroutine 'ServiceWatch.poll' was never awaited")
 def test_the_history_of_a_monitored_service_is_looked_at_while_it_serves(
     monkeypatch: pytest.MonkeyPatch, address: tuple[str, int] | None
 ) -> None:
