@@ -75,6 +75,10 @@ def test_nothing_that_is_counted_is_of_the_control(recorded: RecordedSightings) 
         assert control_counts(recorded, day).sum() > 0
 
 
+def test_one_device_in_ten_is_of_the_control_whoever_else_is_there() -> None:
+    assert [number for number in range(31) if is_control(f"{number:08x}ffffffff")] == [0, 10, 20, 30]
+
+
 def test_short_lived_names_count_more_than_there_are(recorded: RecordedSightings) -> None:
     day = days_of(recorded)[-1]
     assert renamed_counts(recorded, day, SECOND).sum() > day.counts.sum()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from connectors.lab.attacks.published import Channel, Nodes, PublishedDay, _read
 from connectors.lab.attacks.recording import Day
@@ -81,7 +83,7 @@ def test_those_who_are_followed_were_in_a_counted_place_and_are_a_hundred_at_mos
     paths[::3, 1] = 1
     paths[1::3, 0] = 2
     found = _victims(paths)
-    assert len(found) == VICTIMS
+    assert len(found) == VICTIMS == 100
     assert (found != 0).any(axis=1).all()
     assert _victims(paths[:6]).tolist() == [[0, 1], [2, 0], [0, 1], [2, 0]]
 
@@ -143,4 +145,16 @@ def test_people_read_means_over_time_beside_the_baseline() -> None:
     ]  # fmt: skip
     assert [list(column.cells)[1] for column in whom.columns][4] == "33%"
     _, followed = tables(attack(followed=True), "visitor")
-    assert [next(iter(column.cells)) for column in followed.columns][1:] == ["10%", "20%", "70%", "70%", "-"]
+    assert [next(iter(column.cells)) for column in followed.columns] == [
+        "counts, public, noisy", "10%", "20%", "70%", "70%", "-"
+    ]  # fmt: skip
+
+
+def test_people_read_one_line_for_each_release() -> None:
+    printed = Console(width=100, file=io.StringIO())
+    with printed.capture() as capture:
+        printed.print(*tables(attack(followed=False), "visitor"))
+    *_, found, at_random = (line for line in capture.get().split("\n") if line.strip())
+    assert f"{found}\n{at_random}\n" in capture.get()
+    assert found.split()[:3] == ["counts,", "public:", "exact"]
+    assert at_random.split() == ["a", "zone", "at", "random", "33%"]

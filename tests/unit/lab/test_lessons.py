@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from connectors.lab.simulation.lessons import (
 )
 from stream.errors import UsageError
 from stream.lab.simulator.visits import Visits
+from stream.mechanisms.base import WeekSlot
 
 MINUTE = 60_000_000
 
@@ -44,6 +47,23 @@ def test_the_truth_is_the_stays_of_the_simulated_people() -> None:
     stays, end = of.simulation.visits, int(of.ends[150])
     there = stays.zone[(stays.start <= end) & (end < stays.end)]
     assert of.counts[150].tolist() == np.bincount(there, minlength=len(of.zones)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("local", "slot"),
+    [("2018-02-05T08:30", WeekSlot(17, 8, False)), ("2018-02-10T23:55", WeekSlot(47, 23, True))],
+)
+def test_a_window_is_of_the_half_hour_of_the_buildings_own_week(local: str, slot: WeekSlot) -> None:
+    end = datetime.fromisoformat(local).replace(tzinfo=ZoneInfo("America/Los_Angeles"))
+    assert lessons().slot(round(end.timestamp()) * 1_000_000) == slot
+
+
+def test_the_busiest_zones_are_those_with_the_highest_peaks() -> None:
+    of = lessons()
+    rooms = of.busiest("classroom", "open")
+    peaks = [of.counts[:, room].max() for room in rooms]
+    assert peaks == sorted(peaks, reverse=True)
+    assert sorted(rooms) == [n for n, kind in enumerate(of.simulation.building.kinds) if kind in ("classroom", "open")]
 
 
 @pytest.mark.parametrize(

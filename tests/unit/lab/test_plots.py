@@ -50,6 +50,11 @@ def test_every_series_is_named_once_below_all_panels(tmp_path: Path) -> None:
         assert [text.get_text() for text in legend.get_texts()] == ["tslm"]
 
 
+def test_a_figure_has_one_panel_if_no_more_are_asked_for(tmp_path: Path) -> None:
+    with plots.drawing(tmp_path, "x") as sheet:
+        assert len(sheet.panels) == 1
+
+
 def test_colours_are_those_of_the_page() -> None:
     light = dict(re.findall(r"--([a-z0-9-]+): light-dark\((#[0-9a-f]{6})", THEME))
     assert [light[f"c{i}"] for i in range(6)] == list(plots.SERIES)

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -173,6 +174,13 @@ class TestPolicy:
         assert floors.epsilon["public"] == 2
         assert (policy.site["dbh"].day_starts, policy.site["dbh"].residents) == ("04:00", "ignore")
 
+    @pytest.mark.parametrize(("zones", "scale", "devices"), [(64, 1, 20_000), (64, 30, 38_400), (200, 100, 200_000)])
+    def test_a_site_has_room_for_twenty_devices_a_zone_within_limits(
+        self, run: Any, zones: Any, scale: Any, devices: Any
+    ) -> None:
+        policy = load_policy(policy_text(replace(run, config=replace(run.config, zones=zones, scale=float(scale)))))
+        assert policy.site["dbh"].max_devices == devices
+
     def test_several_buildings_fit_into_one_policy(self, run: Any) -> None:
         other = simulate(SimulatorConfig(site="east", zones=8, building=1))
         policy = load_policy(site_text(other, ("127.0.0.2",), by_day=True) + policy_text(run))
@@ -188,6 +196,7 @@ class TestTraps:
         schedule = trap_schedule(run)
         assert schedule.counts["associate"] == len(run.time)
         assert schedule.counts["sent"] == len(schedule) == len(run.time) + schedule.counts["keepalive"]
+        assert [schedule.counts[name] for name in ("copies", "late", "lost", "silent")] == [0, 0, 0, 0]
         index = 0
         for datagram in schedule:
             trap = decode(datagram.data)
