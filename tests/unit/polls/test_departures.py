@@ -78,6 +78,11 @@ def test_one_row_of_one_poll_changes_what_is_said_of_its_device_alone() -> None:
         assert worlds[0] == worlds[1]
 
 
+def test_nothing_shows_a_device_that_is_remembered() -> None:
+    _, known = Departures().follow([device(1)], 0)
+    assert [repr(each) for each in known.values()] == ["KnownDevice()"]
+
+
 # ---- sites that count logins -------------------------------------------------------------------------------
 
 

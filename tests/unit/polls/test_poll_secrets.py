@@ -81,6 +81,7 @@ def test_a_policy_without_a_poll_is_refused_and_so_is_a_source_that_two_sites_po
         (SYSTEM.replace("canary token", "canáry token"), "token: must be printable ASCII"),
         (SYSTEM.replace("canary token", "canary\\ntoken"), "token: must be printable ASCII"),
         (SYSTEM.replace('"default"', ""), "sites"), (AGENT + "name = 'a'", "name"),
+        (AGENT.replace("canary community", ""), "community"),
     ],
 )  # fmt: skip
 def test_a_file_that_breaks_a_rule_is_refused_without_its_secrets(text: str, rule: str, tmp_path: Path) -> None:
@@ -99,13 +100,28 @@ def test_certificates_that_cannot_be_read_are_refused_at_the_start(content: str 
         polled_sources(polled("by = 'unifi'"), file, None)
 
 
+def test_a_community_may_be_one_character(tmp_path: Path) -> None:
+    agent = secrets(tmp_path, AGENT.replace("canary community", "c")).agent(SOURCES[0])
+    assert agent is not None
+    assert agent.community.get_secret_value() == "c"
+
+
 def test_a_change_of_the_file_takes_effect_with_the_next_poll(tmp_path: Path) -> None:
-    file = secrets(tmp_path, AGENT)
-    (tmp_path / "polls.toml").write_text(AGENT.replace("canary", "another"))
-    os.utime(tmp_path / "polls.toml", (1, 1))
+    both = AGENT + SYSTEM.replace(SOURCES[0], SOURCES[1])
+    file = secrets(tmp_path, both)
+
+    def change(word: str, at: int) -> None:
+        (tmp_path / "polls.toml").write_text(both.replace("canary", word))
+        os.utime(tmp_path / "polls.toml", (at, at))
+
+    change("another", 1)
     agent = file.agent(SOURCES[0])
     assert agent is not None
     assert agent.community.get_secret_value() == "another community"
+    change("a third", 2)
+    system = file.system(SOURCES[1])
+    assert system is not None
+    assert system.access.token == "a third token"
 
 
 def test_nothing_shows_a_credential(tmp_path: Path) -> None:

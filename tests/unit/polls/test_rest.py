@@ -14,7 +14,7 @@ import pytest
 from connectors.sources.polls import rest
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.rest import SHIFTED, Page, Rows, first_page, following, paged
-from connectors.sources.polls.rest_tables import MIST_PAGE, SYSTEMS, RestAccess, RestReader
+from connectors.sources.polls.rest_tables import MIST_PAGE, SYSTEMS, Clients, RestAccess, RestReader
 from connectors.sources.polls.snmp_walk import MALFORMED, NO_ANSWER, REFUSED, TOO_LONG, PollError
 from tests.unit.polls.https_systems import (
     Answer,
@@ -286,3 +286,7 @@ async def test_pages_that_share_no_row_end_the_poll() -> None:
     with pytest.raises(PollError) as reported:
         await paged(read, "mac", 100, numbered=True)
     assert reported.value.reason == SHIFTED
+
+
+def test_nothing_shows_the_rows_of_a_site() -> None:
+    assert repr(Clients([{"mac": address(1)}], "mac", lambda row: row["mac"])) == "Clients()"

@@ -38,6 +38,9 @@ def test_failures_double_the_distance_up_to_half_an_hour_and_stay_on_the_grid() 
         assert NOW < start <= NOW + distance * MINUTE
         assert start % (distance * MINUTE) == 17 * SECOND
         assert USUAL.next_poll(start, failures).start - start == distance * MINUTE
+    each_minute = PollGrid(MINUTE, 0)
+    start = each_minute.next_poll(NOW, 9).start
+    assert each_minute.next_poll(start, 9).start - start == 30 * MINUTE
     slow = PollGrid(LONGEST_BACK_OFF, 0)
     assert slow.next_poll(NOW, 5).start - NOW <= LONGEST_BACK_OFF
 

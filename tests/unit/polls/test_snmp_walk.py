@@ -139,3 +139,28 @@ async def test_forged_datagrams_leave_the_event_loop_its_turns() -> None:
         assert await snmp_walk.Exchange(here).ask(b"question", read) == 1
         counting.cancel()
     assert len(set(seen)) == 5
+
+
+async def test_an_agent_has_time_between_two_requests_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, slept = list[float](), asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await slept(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(snmp_walk, "PACE", 3600.0)
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with here, there:
+        here.setblocking(False)
+        exchange = snmp_walk.Exchange(here)
+        for answer in (b"first", b"second"):
+            there.send(answer)
+            assert await exchange.ask(b"question", lambda datagram: datagram) == answer
+    assert exchange.sent == 2
+    assert waits[0] == 0.0
+    assert 0.0 < waits[1] <= 3600.0
+
+
+def test_nothing_shows_a_table() -> None:
+    assert repr(snmp_walk.Table([AssociatedClient(RADIO, RADIO)], 1)) == "Table()"
