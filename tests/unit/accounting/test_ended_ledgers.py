@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from connectors.operations.audit.verification import refuse_retired
+from connectors.keys import key_files
+from connectors.operations.audit.verification import keys_of, refuse_retired
 from stream.accounting.audit import ChainLink, LedgerStart, Start
-from stream.errors import UsageError
+from stream.errors import KeyFileError, UsageError
 
 
 def entries(*ledgers: str, site: str = "hall") -> list[dict[str, object]]:
@@ -51,3 +53,15 @@ def test_where_a_site_still_stands_in_it_the_ledger_has_not_ended() -> None:
 def test_a_store_in_which_nothing_was_released_yet_does_not_know_its_own_ledger() -> None:
     with pytest.raises(UsageError, match="give the key of the ledger, which continues"):
         refuse_retired("old", entries("old"), [], [])
+
+
+def test_the_keys_of_a_file_are_those_of_its_ledger_until_they_are_retired(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    key_files.create(file, laboratory=False)
+    assert keys_of(file).ledger == key_files.FileKeys(file).ledger
+    key_files.retire(file, "the next")
+    with pytest.raises(KeyFileError, match="; give the key of that ledger, or no key, which still checks chains"):
+        keys_of(file)
+    with pytest.raises(KeyFileError) as missing:
+        keys_of(tmp_path / "none")
+    assert "which still checks chains" not in str(missing.value)

@@ -185,6 +185,13 @@ async def test_states_are_read_first_and_records_last(cluster: list[str]) -> Non
     assert (await cluster_bundle(BROKER)).records is None
 
 
+def test_the_bundle_is_the_same_for_a_command_that_has_no_event_loop(cluster: list[str]) -> None:
+    assert kafka_bundle.kafka_bundle(BROKER, records=True).records == [{"audience": "board"}, {"audience": "dean"}]
+    bundle = kafka_bundle.kafka_bundle(BROKER)
+    assert (bundle.entries, bundle.records) == ([{"site": "east", "sequence": 0}], None)
+    assert cluster.count("records of dean") == 1
+
+
 async def test_who_may_not_read_states_gets_a_bundle_without_them(
     cluster: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from connectors.operations.audit.verification import AuditBundle
 from connectors.operations.recovery import cluster as of_cluster
 from connectors.operations.recovery import report
 from connectors.operations.recovery.cluster import ClusterStorage, of_ended
-from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
+from connectors.operations.recovery.obstacles import Obstacle, cluster_advice, store_advice
 from connectors.operations.recovery.report import StoredState, of_state, recovery_report
 from stream.engine.cluster_state import ClusterState
 from stream.engine.ports import LossError
@@ -19,6 +19,7 @@ from stream.engine.snapshot import SnapshotHead, seal_snapshot
 from stream.errors import AuditError
 from stream.keys import fingerprint
 from stream.release.stage import MECHANISM_VERSION
+from tests.support.small_building import COUNTS, audit_of, bodies, building, outputs_of, people
 
 HEAD = SnapshotHead(1, 0, "policy", MECHANISM_VERSION, "key", None)
 
@@ -45,6 +46,25 @@ def test_a_wrong_key_gets_the_advice_for_a_cluster(key: Path) -> None:
     assert "use the key of this cluster" in right
     assert "'tacet key retire --kafka'" in retire
     assert "delete all topics" in anew
+
+
+@pytest.mark.parametrize(("again", "command"), [
+    (None, "'tacet worker --accept-policy' on one worker"),
+    (0, "'tacet worker --accept-policy --again 0' on one worker"),
+    (3, "'tacet worker --accept-policy --again 3' on one worker"),
+])  # fmt: skip
+def test_a_policy_that_was_replaced_is_accepted_again_in_place_of_a_numbered_one(
+    again: int | None, command: str
+) -> None:
+    assert cluster_advice(again).accept_policy.do.startswith(command)
+
+
+@pytest.mark.parametrize(("given", "told"), [("/etc/tacet/key", "/etc/tacet/key"), (None, "FILE")])
+def test_advice_names_the_key_file_as_far_as_it_is_known(given: str | None, told: str) -> None:
+    of_store, of_a_cluster = store_advice("/srv/store", given), cluster_advice(key_file=given)
+    assert f"put a copy of the key file back at {told}, beside its .mark" in of_store.key_copy.do
+    assert f"put a copy of the key file back at {told}, with" in of_a_cluster.key_copy.do
+    assert f"--store /srv/store --key-file {told} --policy POLICY --reopen east" in of_store.reopen("east")
 
 
 def test_an_unreadable_key_file_is_an_obstacle_and_the_topics_are_still_checked(tmp_path: Path) -> None:
@@ -156,6 +176,29 @@ def test_the_ledger_is_compared_unless_it_is_already_in_doubt() -> None:
     assert [each.what for each in recovery_report(doubtful, None, None)] == [
         "partition 0: topic holds records, but audit and snapshot hold none"
     ]
+
+
+class Incomplete(ClusterStorage):
+    """A cluster whose ledger is whole, and which has lost the records of one audience."""
+
+    def audit(self, *, records: bool) -> AuditBundle:
+        outputs = outputs_of(building(releases=COUNTS), people(hours=1, devices=2))
+        kept = [record for record in bodies(outputs, "private") if record["audience"] != "board"]
+        return AuditBundle(audit_of(outputs), [], kept if records else None)
+
+
+def test_lost_records_are_put_back_or_made_again_or_done_without() -> None:
+    found = recovery_report(Incomplete("nowhere:1", cluster_advice(), ClusterState()), None, None)
+    assert [each.what.partition(" published record(s) of ")[2].partition(" are missing")[0] for each in found] == [
+        "release grouped for board", "release plain for board"
+    ]  # fmt: skip
+    for each in found:
+        mirror, again, without = each.remedies
+        assert "put the records of the topic back" in mirror.do
+        assert "'tacet republish'" in again.do
+        assert without.do == "continue without them"
+        assert without.price.startswith("board does not receive them again, and 'tacet audit verify' continues to")
+        assert not each.ledger_in_doubt
 
 
 def test_with_an_obstacle_of_a_topic_the_records_are_not_read() -> None:

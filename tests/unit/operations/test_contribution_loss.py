@@ -14,6 +14,8 @@ from connectors.operations.policy.contribution_loss import Loss, loss_sentence, 
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests.support import office
+from tests.support.day_policies import change_release, day_release, day_site, visit_site
+from tests.support.small_building import PLAIN, SITE, policy_text
 
 
 def said(*arguments: str | Path) -> str:
@@ -49,6 +51,20 @@ def test_a_bound_of_six_hours_hides_an_office_in_the_afternoon_and_one_of_twelve
     assert short["hidden"] > 0.95
     (long,) = office_losses(written(listed, "12h"))
     assert (long["at"], long["hidden"]) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("release", "site", "sites"),
+    [
+        (day_release(), day_site(), [SITE]),
+        (PLAIN, day_site(), []),
+        (change_release(), visit_site(more='contribution = "8h"\n'), []),
+    ],
+    ids=["part of a day", "windows", "changes"],
+)
+def test_what_counts_a_device_for_a_part_of_its_day_is_bounded(release: str, site: str, sites: list[str]) -> None:
+    """Each window that is paid for by itself counts all devices, and changes are bounded by visits."""
+    assert list(stays_of(load_policy(policy_text(release, site=site)))) == sites
 
 
 @pytest.mark.parametrize(

@@ -279,10 +279,13 @@ def _has_heard(ear: live_check.LiveListener, datagrams: int) -> bool:
     return ear.receiver.counters.datagrams >= datagrams
 
 
-async def heard(*datagrams: bytes, answers: list[bytes] | None = None) -> live_check.LiveCheck:
-    """Return what is heard of these datagrams, each of which is waited for."""
+async def heard(
+    *datagrams: bytes, answers: list[bytes] | None = None, controller: str = "127.0.0.1"
+) -> live_check.LiveCheck:
+    """Return what is heard of these datagrams of a controller, each of which is waited for."""
     ear = live_check.LiveListener(POLICY, ("127.0.0.1", 0), [COMMUNITY])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind((controller, 0))
         async with ear.receiver:
             for number, datagram in enumerate(datagrams, start=1):
                 sender.sendto(datagram, ear.receiver.address)
@@ -305,6 +308,21 @@ async def test_what_is_taken_and_dropped_is_told_with_what_to_do() -> None:
     assert "silent: 127.0.0.2" in text_of(found, "note")
     assert "1 bad community: the community is not in the file" in text_of(found, "wrong")
     assert f"{unknown}: in no zone, 1 trap(s)" in text_of(found, "note")
+    assert states(found, live_check.STEP) == set(), "its two clocks go at the same speed"
+
+
+async def test_a_sender_that_the_policy_does_not_list_is_counted_and_not_heard() -> None:
+    made = await heard(trap(1, access_point("a")), controller="127.0.0.3")
+    found = list(live_check.findings(POLICY, made))
+    assert made.sources == frozenset()
+    assert "1 unknown source: the sender is not in 'sources' of the policy" in text_of(found, "wrong")
+    assert "silent: 127.0.0.1, 127.0.0.2" in text_of(found, "note")
+
+
+async def test_whoever_listens_for_no_time_has_heard_nothing() -> None:
+    made = await live_check.listen(POLICY, ("127.0.0.1", 0), [COMMUNITY], 0)
+    assert (made.counters.datagrams, made.sources) == (0, frozenset())
+    assert {finding.state for finding in live_check.findings(POLICY, made)} == {"note"}
 
 
 async def test_no_device_is_named() -> None:

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from connectors.cli.policy import policy as policy_verbs
 from connectors.lab.simulation.files import write_csv
 from connectors.lab.simulation.policy import policy_text as simulated_policy
-from connectors.operations.policy.plan import plan, targets
+from connectors.operations.policy.plan import plan, targets, windows_to_try
 from connectors.operations.policy.quality import KEY, expected_quality, simulated_day, simulated_windows, stand_ins
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.recordings.replay import replay
@@ -34,7 +34,7 @@ from stream.release.count_plan import count_plan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
-from tests.support.day_policies import day_release, day_site
+from tests.support.day_policies import day_release, day_site, shared
 from tests.support.small_building import (
     ATTRIBUTES,
     COUNTS,
@@ -84,6 +84,24 @@ def test_every_release_and_audience_has_a_row_with_every_field() -> None:
         ("arrival", "facilities"), ("arrival", "public"), ("occupancy_level", "facilities"),
     }  # fmt: skip
     assert [c["release"] for c in report["coalitions"]] == ["grouped", "plain", "smooth"]
+    errors = [value for each in report["counts"] for level in each["levels"].values() for value in level.values()]
+    assert errors == [round(value, 4) for value in errors], "more digits would tell nothing"
+
+
+@pytest.mark.parametrize(
+    ("release", "site", "windows"),
+    [
+        (count_release(), "", 96),
+        (COUNTS, "", 6 * 96),
+        (day_release(more=shared(floor="0.5", building="0.5"), public="2"), day_site(), 2 * 96),
+    ],
+    ids=["one audience", "six", "and again with the zones that are left out"],
+)
+def test_a_plan_says_beforehand_how_many_windows_it_will_try(release: str, site: str, windows: int) -> None:
+    policy, tried = building(releases=release, site=site), list[None]()
+    days = simulated_windows(policy)
+    plan(policy, days, lambda: tried.append(None))
+    assert windows_to_try(policy, days) == len(tried) == windows
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "1"])
@@ -138,6 +156,11 @@ def test_a_zone_stands_for_its_namesake_else_for_the_next_of_its_kind_else_for_t
     }
     for zones, places in wanted.values():
         assert stand_ins(zones, names, kinds) == places
+
+
+@pytest.mark.parametrize(("radios", "places"), [(1, 1), (64, 64), (65, 64), (200, 64)])
+def test_a_zone_stands_for_as_many_zones_as_are_simulated_at_most(radios: int, places: int) -> None:
+    assert [len(own) for own in stand_ins([zone("a", "office", radios)], ("1", "2"), ("office", "hall"))] == [places]
 
 
 # --- the plan and the day itself ----------------------------------------------------------------------

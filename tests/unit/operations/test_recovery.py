@@ -20,7 +20,7 @@ from connectors.secrets import private_files
 from connectors.storage.embedded.reader import read_outbox
 from connectors.storage.embedded.rollback_mark import mark_path
 from connectors.storage.embedded.runner import embedded
-from stream.errors import AuditError, FinalityError, TacetError, UsageError
+from stream.errors import AuditError, DataError, FinalityError, TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Row
 from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
@@ -339,6 +339,29 @@ def test_heads_must_name_every_site_of_the_store(scenario: Any) -> None:
     (scenario / "none.json").write_bytes(orjson.dumps({"sites": {}}))
     with pytest.raises(UsageError, match="must have the head of every site of the store, lacks dbh"):
         rebuild_mark(scenario / "store", scenario / "key", scenario / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "rule"),
+    [
+        (None, UsageError, r"heads of today: cannot be read \(No such file or directory\)"),
+        ("{", DataError, "heads of today: must be what 'tacet audit verify --json' printed"),
+        ("[]", DataError, "must be what"),
+        ("{}", DataError, "must be what"),
+        ('{"sites": []}', DataError, "must be what"),
+        ('{"sites": {"dbh": {"head": "ab"}}}', DataError, "must be what"),
+        ('{"sites": {"dbh": {"sequence": "x", "head": "ab"}}}', DataError, "must be what"),
+    ],
+)
+def test_heads_that_are_not_those_of_a_verification_rebuild_nothing(
+    scenario: Any, content: str | None, error: type[TacetError], rule: str
+) -> None:
+    mark_path(scenario / "key").unlink()
+    if content is not None:
+        (scenario / "heads of today").write_text(content)
+    with pytest.raises(error, match=rule):
+        rebuild_mark(scenario / "store", scenario / "key", scenario / "heads of today")
+    assert not mark_path(scenario / "key").exists()
 
 
 def test_the_verb_needs_the_key_for_heads(scenario: Any) -> None:

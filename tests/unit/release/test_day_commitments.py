@@ -58,3 +58,12 @@ def test_changed_counts_are_noticed_by_the_release_that_reads_them(made: Any, wh
         compare_commitments(entries, [changed], [policy], laboratory())
     others = [entry for entry in entries if entry["release"] != release]
     assert compare_commitments(others, [changed], [policy], laboratory()) == 1
+
+
+@pytest.mark.parametrize("site", [SITE, "annex"])
+def test_counts_of_other_zones_and_of_another_site_are_not_compared(made: Any, site: str) -> None:
+    """A policy may come back after another one, and a site may have left it."""
+    policy, entries, counted = made
+    of_one = [{**entry, "site": site} for entry in entries]
+    others = [{**body, "site": site, "counts": {"elsewhere": 9}} for body in counted]
+    assert compare_commitments(of_one, others, [policy], laboratory()) == 0
