@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,17 +29,19 @@ from connectors.operations.monitoring.watches import (
     watch_store,
 )
 from connectors.runtime.clock import AnchoredClock
-from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.ingest import OUTAGE, Ingest
 from connectors.sources.ingest.queue import Counters
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.storage.kafka.connection import SYSTEM
 from connectors.storage.kafka.writers import KafkaWriterFactory
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.keys import ForwardKeys
-from stream.records import DAY, SECOND
-from stream.schemas import parse_time
+from stream.records import DAY, SECOND, Micros
+from stream.schemas import AUDIT, parse_time
 from tests.support.patience import within_patience
-from tests.support.small_building import building
+from tests.support.small_building import COUNTS, SITE, building, laboratory, messages, people
 from tests.unit.monitoring.test_figures import shown
 
 NOW = 1_700_000_000 * SECOND
@@ -126,6 +129,53 @@ def test_a_worker_is_not_ready_while_a_partition_that_it_was_given_is_not_open()
     assert checks(made)["partitions"] is False
     opened[0] = True
     assert checks(made)["partitions"] is True
+
+
+def test_a_worker_tells_what_its_open_partitions_have_committed() -> None:
+    policy = building(releases=COUNTS)
+    partition, others = PartitionEngine(policy, laboratory()), PartitionEngine(policy, laboratory())
+    writers = KafkaWriterFactory("broker:9092", fence="f")
+    made = Monitor("worker", policy, None, lambda: NOW)
+    watch = WorkerWatch(made, policy, "broker:9092")
+    assert watch.engine(3, partition) is partition
+    assert watch.engine(4, others) is others
+    tasks: Any = SimpleNamespace(tasks={3: None, 5: None})
+    watch.begin(tasks, writers, lambda: True, lambda: True)
+    committed = [
+        record
+        for offset, message in enumerate(messages(people(hours=1, devices=2), policy))
+        for record in partition.process(offset, None, encode_message(message))
+    ]
+    (observe,) = writers.observers
+    observe(committed)
+    made.run_checks()
+    entries = sum(record.topic == AUDIT for record in committed)
+    assert shown(made.metrics, "tacet_ledger_entries") == {(SITE,): entries}
+    assert sum(shown(made.metrics, "tacet_releases_total").values()) == entries > 0
+
+
+@pytest.mark.parametrize("address", [None, ("127.0.0.1", 0)])
+async def test_a_worker_whose_health_nobody_can_read_asks_no_broker(
+    address: tuple[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def names(_: str) -> list[str]:
+        asked.set()
+        return []
+
+    async def work() -> int:
+        if address is not None:
+            await asked.wait()
+        for _ in range(10):  # whoever would ask has begun to
+            await asyncio.sleep(0)
+        return 7
+
+    monkeypatch.setattr(kafka, "topic_names", names)
+    with Monitor("worker", building(), address, lambda: NOW) as made:
+        watch = WorkerWatch(made, building(), "broker:9092")
+        assert await within_patience(asyncio.create_task(watch.during(work())), "the end of the work") == 7
+    assert asked.is_set() == (address is not None)
 
 
 def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_path: Path) -> None:
@@ -235,6 +285,36 @@ class Heard:
     counters = Counters(datagrams=2, accepted=2)
     clock = AnchoredClock(lambda: NOW, lambda: 0)
     state = Ingest.of_policy(building(), b"k" * 32).initial(NOW)
+
+
+@pytest.mark.parametrize(
+    ("late", "suspended", "found"),
+    [
+        (0, False, {"feed": True, "intake": True}),
+        (OUTAGE - 1, False, {"feed": True, "intake": True}),
+        (OUTAGE, False, {"feed": False, "intake": True}),
+        (0, True, {"feed": True, "intake": False}),
+    ],
+)
+def test_a_receiver_is_ready_while_its_heartbeats_follow_the_clock(
+    late: Micros, suspended: bool, found: dict[str, bool]
+) -> None:
+    heard, made = Heard(), Monitor("ingest", building(), None, lambda: NOW)
+    heard.state = replace(heard.state, grid=NOW, suspended=suspended)
+    heard.clock = AnchoredClock(lambda: NOW + late, lambda: 0)
+    watch_receiver(made, heard, building())  # type: ignore[arg-type]
+    assert checks(made) == found
+
+
+def test_it_is_told_how_far_a_receivers_clock_was_set() -> None:
+    wall, made = [NOW], Monitor("ingest", building(), None, lambda: NOW)
+    heard = Heard()
+    heard.clock = AnchoredClock(lambda: wall[0], lambda: 0)
+    watch_receiver(made, heard, building())  # type: ignore[arg-type]
+    assert shown(made.metrics, "tacet_clock_offset_seconds") == {(): 0}
+    wall[0] -= 2 * SECOND
+    made.run_checks()
+    assert shown(made.metrics, "tacet_clock_offset_seconds") == {(): -2}
 
 
 def test_of_too_few_access_points_there_is_no_figure_that_could_say_that_nobody_comes() -> None:
