@@ -10,12 +10,25 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet
+from connectors.operations.inventory.contribution import recorded_contribution
 from connectors.operations.policy.contribution_loss import Loss, loss_sentence, losses, stays_of
+from connectors.sources.recordings.dialect import OWN
+from stream.records import MINUTE, Micros
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests.support import office
 from tests.support.day_policies import change_release, day_release, day_site, visit_site
-from tests.support.small_building import PLAIN, SITE, policy_text
+from tests.support.small_building import (
+    EVENING,
+    PLAIN,
+    SITE,
+    Seen,
+    access_point,
+    building,
+    mac,
+    policy_text,
+    write_csv,
+)
 
 
 def said(*arguments: str | Path) -> str:
@@ -95,6 +108,33 @@ def test_a_recording_says_how_long_a_device_has_to_count(tmp_path: Path) -> None
     (bound,) = re.findall(r'^contribution = "([^"]+)" .*covers 99 % of the recording', text, flags=re.MULTILINE)
     assert bound in ("9h", "570min", "10h", "630min")
     assert office_losses(text)[0]["hidden"] < 0.2
+
+
+def recorded(folder: Path, ticks: list[int], *, before: Micros = MINUTE) -> str | None:
+    """Return the bound that suits a recording of devices, of which each is there at so many ticks of 15 minutes."""
+    policy = building(releases=day_release(), site=day_site())
+    seen = [
+        Seen(EVENING + tick * 15 * MINUTE - before, mac(number), access_point("a"))
+        for number, count in enumerate(ticks)
+        for tick in range(count)
+    ]
+    return recorded_contribution(write_csv(folder / "rows.csv", sorted(seen)), policy, OWN)
+
+
+@pytest.mark.parametrize(
+    ("longer", "bound"),
+    [(0, "1h"), (2, "1h"), (3, "2h"), (200, "2h")],
+    ids=["nobody stays longer", "one of a hundred does", "more than one of a hundred", "everybody"],
+)
+def test_the_bound_of_a_recording_covers_99_of_100_days_of_devices_in_half_hours(
+    tmp_path: Path, longer: int, bound: str
+) -> None:
+    """Of 200 devices, that are there for 45 minutes or for 105."""
+    assert recorded(tmp_path, [7] * longer + [3] * (200 - longer)) == bound
+
+
+def test_a_recording_of_devices_that_are_there_at_no_tick_has_no_bound(tmp_path: Path) -> None:
+    assert recorded(tmp_path, [1], before=-MINUTE) is None
 
 
 @pytest.mark.parametrize("verb", ["show", "plan"])

@@ -133,10 +133,9 @@ def test_forecasts_of_the_policy_are_named_and_bookings_have_a_place() -> None:
 
 def test_rooms_with_few_users_and_arrivals_are_flagged() -> None:
     assert "coming.flag/office%2Dday/arrival" in statements(made())
-    small = made(re.sub(r'(kind = "office"\ncapacity = )\d+', r"\g<1>1", TEXT))
-    large = made(re.sub(r'(kind = "office"\ncapacity = )\d+', r"\g<1>40", TEXT))
-    assert "few_users.flag/dbh/office%2Dday" in statements(small)
-    assert "few_users.flag/dbh/office%2Dday" not in statements(large)
+    for capacity, few in ((1, True), (4, True), (5, False), (40, False)):
+        document = made(re.sub(r'(kind = "office"\ncapacity = )\d+', rf"\g<1>{capacity}", TEXT))
+        assert ("few_users.flag/dbh/office%2Dday" in statements(document)) == few, capacity
 
 
 def test_without_attributes_the_risk_is_said_to_be_absent() -> None:

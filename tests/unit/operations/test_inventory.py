@@ -248,6 +248,14 @@ def test_capacities_of_what_is_grouped_add_up_and_what_nobody_said_is_marked(tmp
     assert "capacity = 55  # CHECK" in initialised(path).stdout
 
 
+def test_a_zone_that_one_row_names_has_the_capacity_that_a_row_says(tmp_path: Path) -> None:
+    """Another row belongs to it by its floor."""
+    path = listed(tmp_path, "5c:52:1e:00:20:10,1,floor-1,40", "5c:52:1e:00:20:20,1,,", header="ap,floor,zone,capacity")
+    (zone,) = made(path).site["building"].zones
+    assert (zone.id, len(zone.radios), zone.capacity) == ("floor-1", 2, 40)
+    assert "capacity = 40\n" in initialised(path).stdout
+
+
 def test_sites_are_those_of_the_list(tmp_path: Path) -> None:
     path = listed(tmp_path, "5c:52:1e:00:20:10,north,1", "5c:52:1e:00:20:20,Süd,1", "5c:52:1e:00:20:30,,1",
                   header="ap,site,floor")  # fmt: skip
@@ -264,6 +272,16 @@ def test_where_traps_give_bssids_a_base_radio_stands_for_all_of_an_access_point(
     path = listed(tmp_path, "24:de:c6:cc:dd:e7", "24:de:c6:cc:dd:f1", header="ap")
     (zone,) = made(path, "--shared-bits", "44").site["building"].zones
     assert zone.base_radio == ("24:de:c6:cc:dd:e0/44", "24:de:c6:cc:dd:f0/44")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [((), "They are written as in the\n# list."), (("--shared-bits", "44"), "all addresses that share 44 bits with one")],
+)
+def test_a_policy_says_how_its_addresses_are_written(options: tuple[str, ...], told: str) -> None:
+    text = initialised(EXAMPLES / "plain.csv", *options).stdout
+    assert told in text
+    assert ("base_radio means" in text) == bool(options)
 
 
 # --- ticks or changes ---------------------------------------------------------------------------------
@@ -613,6 +631,8 @@ NAMES: tuple[tuple[Any, str, str], ...] = (
     (name_of, "Hörsaal 1 (Süd)", "Hoersaal-1-Sued"),
     (name_of, "..café__", "cafe"),
     (name_of, "会議室", ""),
+    (name_of, "Aula " * 20, "Aula-" * 12 + "Aul"),
+    (name_of, "a" * 62 + " b", "a" * 62),
     (kind_of, "Lecture Hall", "lecture-hall"),
     (last_part, "Campus > Library > Floor 2", "Floor 2"),
     (last_part, "Global/Library/2", "2"),
