@@ -290,14 +290,14 @@ class Heard:
 @pytest.mark.parametrize(
     ("late", "suspended", "found"),
     [
-        (0, False, {"feed": True, "intake": True}),
-        (OUTAGE - 1, False, {"feed": True, "intake": True}),
-        (OUTAGE, False, {"feed": False, "intake": True}),
-        (0, True, {"feed": True, "intake": False}),
+        (0, set(), {"feed": True, "intake": True}),
+        (OUTAGE - 1, set(), {"feed": True, "intake": True}),
+        (OUTAGE, set(), {"feed": False, "intake": True}),
+        (0, {SITE}, {"feed": True, "intake": False}),
     ],
 )
 def test_a_receiver_is_ready_while_its_heartbeats_follow_the_clock(
-    late: Micros, suspended: bool, found: dict[str, bool]
+    late: Micros, suspended: set[str], found: dict[str, bool]
 ) -> None:
     heard, made = Heard(), Monitor("ingest", building(), None, lambda: NOW)
     heard.state = replace(heard.state, grid=NOW, suspended=suspended)

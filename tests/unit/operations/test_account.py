@@ -55,9 +55,9 @@ def test_the_last_record_of_a_window_counts_and_attributes_come_before_counts() 
     [
         ([9, 10, 11], None),
         ([11, 9, 10], None),
-        ([9, 10], "its last record is of 2026-03-02T10:00:00Z, the ledger goes on to 2026-03-02T11:00:00Z: records are"),
-        ([10, 9], "its last record is of 2026-03-02T10:00:00Z, the ledger goes on to 2026-03-02T11:00:00Z: records are"),
-        ([], "its last record is of no window, the ledger goes on to 2026-03-02T11:00:00Z: records are"),
+        ([9, 10], "its last record is of 2026-03-02T10:00:00Z, the ledger goes on to 2026-03-02T11:00:00Z: records"),
+        ([10, 9], "its last record is of 2026-03-02T10:00:00Z, the ledger goes on to 2026-03-02T11:00:00Z: records"),
+        ([], "its last record is of no window, the ledger goes on to 2026-03-02T11:00:00Z: records"),
     ],
 )  # fmt: skip
 def test_a_site_whose_account_ends_before_its_ledger_is_named(recorded: list[int], told: str | None) -> None:

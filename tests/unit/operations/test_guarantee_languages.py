@@ -119,3 +119,11 @@ def test_a_sentence_without_translation_stays_english() -> None:
     assert describe_unit("device_day", say=wording("de")) == "ein Gerät, ein Tag"
     assert describe_unit("device_day", logins=True, say=wording("de")) == "ein Anmeldename, ein Tag"
     assert describe_unit("later_unit", say=wording("de")) == "later unit"
+
+
+def test_english_is_what_the_templates_are_written_in() -> None:
+    assert "en" in LANGUAGES
+    assert wording("en")("{n} new words", n=0.5) == "0.5 new words"
+    for name, policy in POLICIES.items():
+        for audience in audiences_of(policy.release[0]):
+            assert promise_lines(policy, audience, wording("en")) == promise_lines(policy, audience), name

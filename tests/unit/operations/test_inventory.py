@@ -276,7 +276,10 @@ def test_where_traps_give_bssids_a_base_radio_stands_for_all_of_an_access_point(
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [((), "They are written as in the\n# list."), (("--shared-bits", "44"), "all addresses that share 44 bits with one")],
+    [
+        ((), "They are written as in the\n# list."),
+        (("--shared-bits", "44"), "all addresses that share 44 bits with one"),
+    ],
 )
 def test_a_policy_says_how_its_addresses_are_written(options: tuple[str, ...], told: str) -> None:
     text = initialised(EXAMPLES / "plain.csv", *options).stdout

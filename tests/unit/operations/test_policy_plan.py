@@ -20,7 +20,14 @@ from connectors.cli.policy import policy as policy_verbs
 from connectors.lab.simulation.files import write_csv
 from connectors.lab.simulation.policy import policy_text as simulated_policy
 from connectors.operations.policy.plan import plan, targets, windows_to_try
-from connectors.operations.policy.quality import KEY, expected_quality, simulated_day, simulated_windows, stand_ins
+from connectors.operations.policy.quality import (
+    KEY,
+    desk_site,
+    expected_quality,
+    simulated_day,
+    simulated_windows,
+    stand_ins,
+)
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.recordings.replay import replay
 from stream.accounting.account import Account
@@ -140,9 +147,9 @@ def test_simulated_devices_count_at_a_site_of_logins_each_as_the_only_one_of_a_l
     assert [window.counts for window in of_logins] == [window.counts for window in of_devices]
 
 
-def zone(name: Any, kind: Any, radios: int = 1) -> Any:
+def zone(name: Any, kind: Any, radios: int = 1, capacity: int = 1) -> Any:
     points = tuple(f"02:00:00:00:00:{place:02x}" for place in range(radios))
-    return Zone(id=name, kind=kind, capacity=1, access_points=points)
+    return Zone(id=name, kind=kind, capacity=capacity, access_points=points)
 
 
 def test_a_zone_stands_for_its_namesake_else_for_the_next_of_its_kind_else_for_the_next_public_one() -> None:
@@ -161,6 +168,18 @@ def test_a_zone_stands_for_its_namesake_else_for_the_next_of_its_kind_else_for_t
 @pytest.mark.parametrize(("radios", "places"), [(1, 1), (64, 64), (65, 64), (200, 64)])
 def test_a_zone_stands_for_as_many_zones_as_are_simulated_at_most(radios: int, places: int) -> None:
     assert [len(own) for own in stand_ins([zone("a", "office", radios)], ("1", "2"), ("office", "hall"))] == [places]
+
+
+def test_a_zone_has_desks_for_its_people_and_no_more_than_eight_for_each_access_point() -> None:
+    site = building(tick="1h").site[SITE]
+
+    def counts(capacity: int, radios: int) -> list[tuple[int, ...]]:
+        desks = site.model_copy(update={"zones": (zone("a", "hall", radios, capacity),)})
+        return [window.counts for window in desk_site(SITE, desks, None)]
+
+    assert counts(8, 1) == counts(9, 1) == counts(200, 1) == counts(8, 4)
+    assert counts(3, 1) == counts(3, 4)
+    assert max(counts(3, 1)) < max(counts(8, 1)) < max(counts(200, 4))
 
 
 # --- the plan and the day itself ----------------------------------------------------------------------

@@ -32,7 +32,7 @@ from connectors.operations.people.estimation import (
     hour_factors,
 )
 from connectors.operations.people.history import Subscription, from_records
-from connectors.operations.people.truth import LARGEST_PEOPLE, GroundTruth, Moment, noised, read_truth, write_noised
+from connectors.operations.people.truth import GroundTruth, Moment, noised, read_truth, write_noised
 from connectors.sources.recordings.text_rows import RowCounts
 from stream.errors import DataError
 from stream.keys import LaboratoryKeys
@@ -112,13 +112,22 @@ def test_expected_devices_are_never_negative_and_ascend_with_the_released_value(
     assert expected_devices(history, None) == {value: float(max(0, value)) for value in sorted(set(history.tolist()))}
 
 
+@pytest.mark.parametrize(("kind", "falls"), [("laplace", "evenly"), ("gaussian", "ever faster")])
+def test_probabilities_of_noise_are_those_of_its_law(kind: str, falls: str) -> None:
+    away = np.arange(-200.0, 201)
+    likely = Noise(kind, 12.0).probabilities(away)
+    assert np.sqrt((likely * away**2).sum() / likely.sum()) == pytest.approx(12, rel=1e-2)
+    near, far = likely[201] / likely[200], likely[221] / likely[220]
+    assert near == pytest.approx(far) if falls == "evenly" else near > 1.1 * far
+
+
 def test_an_hour_has_a_factor_only_with_people_on_enough_days() -> None:
     days = np.repeat(np.arange(6), 2)
     hours = np.tile([9, 10], 6)
     estimates, people = np.full(12, 10.0), np.where(hours == 10, 5.0, 0.0)
-    assert hour_factors(hours, days, people, estimates) == {10: pytest.approx(0.5)}
-    few = days < 4
-    assert hour_factors(hours[few], days[few], people[few], estimates[few]) == {}
+    for number, factors in ((6, {10: pytest.approx(0.5)}), (5, {10: pytest.approx(0.5)}), (4, {})):
+        some = days < number
+        assert hour_factors(hours[some], days[some], people[some], estimates[some]) == factors
 
 
 def test_a_factor_that_differs_from_day_to_day_is_shrunk_to_1() -> None:
@@ -257,9 +266,10 @@ def test_bad_rows_are_named_by_line_and_rule_and_never_by_value(tmp_path: Path) 
         read(truth(tmp_path, *rows))
 
 
-def test_a_count_beyond_the_largest_is_not_refused_which_would_tell_it(tmp_path: Path) -> None:
-    found = read(truth(tmp_path, f"2026-03-02T00:00:00Z,zone:a,{LARGEST_PEOPLE + 1}"))
-    assert list(found.people.values()) == [LARGEST_PEOPLE]
+@pytest.mark.parametrize(("counted", "used"), [(99_999, 99_999), (100_000, 100_000), (100_001, 100_000)])
+def test_a_count_beyond_the_largest_is_not_refused_which_would_tell_it(tmp_path: Path, counted: int, used: int) -> None:
+    found = read(truth(tmp_path, f"2026-03-02T00:00:00Z,zone:a,{counted}"))
+    assert (list(found.people.values()), found.tally.bad) == ([used], 0)
 
 
 def test_paid_truth_gets_exact_noise_for_one_person_at_one_moment_on_every_level() -> None:
