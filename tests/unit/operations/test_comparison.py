@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.operations.policy.comparison import Preferred, comparable, comparison, day_of, preferred
+from connectors.operations.policy.quality import is_passed_through
 from stream.policy.counts import CountRelease
 from stream.records import MINUTE
 from stream.release.validation import Policy, load_policy
@@ -78,4 +79,4 @@ def test_one_kind_of_zone_that_people_pass_through_makes_a_site_of_coming_and_go
         text = text.replace(f'kind = "{former}"\ncapacity', f'kind = "{kind}"\ncapacity')
     site = load_policy(text.replace(HALLS, "")).site[SITE]
     assert {zone.kind for zone in site.zones} == set(kinds)
-    assert day_of(site) == day
+    assert (day_of(site), is_passed_through(site)) == (day, day == "simulated")

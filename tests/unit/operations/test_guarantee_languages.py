@@ -121,6 +121,11 @@ def test_a_sentence_without_translation_stays_english() -> None:
     assert describe_unit("later_unit", say=wording("de")) == "later unit"
 
 
+def test_a_site_with_people_counters_knows_no_devices() -> None:
+    assert describe_unit("device_day", counted=True) == "one person, one day"
+    assert describe_unit("device_day", counted=False) == "one device, one day"
+
+
 def test_english_is_what_the_templates_are_written_in() -> None:
     assert "en" in LANGUAGES
     assert wording("en")("{n} new words", n=0.5) == "0.5 new words"
