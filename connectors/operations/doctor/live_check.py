@@ -39,6 +39,7 @@ from connectors.sources.snmp.drop_reasons import (
     WRONG_TAG,
 )
 from connectors.sources.snmp.listener import TrapListener
+from connectors.sources.snmp.traps import NO_ACCESS_POINT, UNKNOWN_TRAP
 from connectors.sources.snmp.usm.receiver import without_storage
 from connectors.sources.snmp.usm.users import Users
 from stream.policy.fields import is_cloud
@@ -51,7 +52,8 @@ ADVICE = {
     BAD_COMMUNITY: "the community is not in the file that TACET_SNMP_COMMUNITIES_FILE names",
     UNKNOWN_ACCESS_POINT: "its address is in no zone of the policy",
     "foreign_source": "the controller is not in 'sources' of the access point's site",
-    "no_access_point": "the trap names the device but not its access point: enable the trap that names both",
+    NO_ACCESS_POINT: "the trap names the device but not its access point: enable the trap that names both",
+    UNKNOWN_TRAP: "of a kind that is not read: no fault, unless a controller sends nothing else",
     QUEUE_FULL: "more traps than one receiver can process: distribute the controllers over several ingests",
     KERNEL: "more traps than the socket holds: raise net.core.rmem_max",
     V3_REQUIRED: "the file that TACET_SNMP_USERS_FILE names accepts this sender over SNMPv3 only",
@@ -196,11 +198,11 @@ _HARMLESS = HARMLESS.union(
 
 
 def drops(dropped: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield the drops for each reason that indicates a fault."""
+    """Yield the drops for each reason that indicates a fault or has a remedy."""
     for reason, number in sorted(dropped.items()):
-        if number and reason not in _HARMLESS:
+        if number and (reason in ADVICE or reason not in _HARMLESS):
             text = f"{number:,} {reason.replace('_', ' ')}{f': {ADVICE[reason]}' if reason in ADVICE else ''}"
-            yield note(DROPPED, text) if reason == UNKNOWN_ACCESS_POINT else wrong(DROPPED, text)
+            yield note(DROPPED, text) if reason in {UNKNOWN_ACCESS_POINT, *_HARMLESS} else wrong(DROPPED, text)
 
 
 def is_address_in_use(error: OSError) -> bool:

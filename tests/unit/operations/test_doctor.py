@@ -343,6 +343,12 @@ def test_nothing_of_use_is_wrong_and_nothing_at_all_is_only_noted() -> None:
     assert "wrong" in states(
         live_check.findings(POLICY, live_check.LiveCheck(useless, frozenset({"127.0.0.1"}))), live_check.HEARD
     )
+    of_no_use = Counters(datagrams=9, dropped={"no_access_point": 6, "unknown_trap": 2, "duplicate_inform": 1})
+    found = list(live_check.findings(POLICY, live_check.LiveCheck(of_no_use, frozenset({"127.0.0.1"}))))
+    assert "6 no access point: the trap names the device but not its access point" in text_of(found, "note")
+    assert "2 unknown trap: of a kind that is not read" in text_of(found, "note")
+    assert "duplicate" not in text_of(found, "note")
+    assert states(found, live_check.DROPPED) == {"note"}
     nothing = live_check.findings(POLICY, live_check.LiveCheck(Counters(), frozenset()))
     assert {finding.state for finding in nothing} == {"note"}
 
