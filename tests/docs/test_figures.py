@@ -225,7 +225,7 @@ MADE = [
     ("docs/deployment.md", f"{WORDS[int(OPEN_TIMEOUT) // 60]} minutes by default, it ends with 1"),
     (
         "docs/deployment.md",
-        f"can reach no broker for {BROKER_PATIENCE:.0f} s while it starts or opens a partition ends with 1",
+        f"can reach no broker for {BROKER_PATIENCE:.0f} s while it opens a partition ends with 1",
     ),
     ("docs/reference/policy.md", f"at most {LONGEST_REFRESH // DAY}, the daily budget"),
     ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),

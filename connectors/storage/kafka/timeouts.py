@@ -8,7 +8,8 @@ be reached. The limits here follow from these rules:
 1. A hanging broker is found out within half a session, so that the worker still has time to continue with another
    broker before it loses its partitions (``SESSION_PARTS``).
 2. A commit is given up before the broker aborts the transaction: ``COMMIT_TIMEOUT`` < ``TRANSACTION_TIMEOUT``.
-3. Starting outlives the restart of one broker: ``BROKER_PATIENCE`` is longer than a broker takes to start.
+3. Starting outlives the restart of one broker of several: ``BROKER_PATIENCE`` is longer than a broker takes to start.
+   If no broker answers a program's first request, it ends at once, and its supervisor starts it again.
 4. A worker that is told to stop ends before a supervisor kills it, 30 s by default: ``CHECKPOINT_TIMEOUT``,
    ``LEAVE_TIMEOUT`` and ``CLOSE_TIMEOUT`` together are less.
 5. A request of a producer outlives its transaction, so that the transaction's end decides what becomes of its records:
