@@ -330,18 +330,23 @@ async def brokers_without(owner: Any, topics: Iterable[str]) -> list[int]:
     """Return the numbers of those brokers that do not know one of these topics yet, or no leader of a partition.
 
     A broker that does not answer is left out: it reads the cluster's state before it serves again.
+
+    Raises:
+        KafkaConnectionError: no broker answers.
     """
-    client, wanted, lacking = _client_of(owner), list(topics), []
+    client, wanted, codes_of = _client_of(owner), list(topics), dict[int, set[int]]()
     await client.force_metadata_update()
     for broker in client.cluster.brokers():
         try:
             answer = await client.send(broker.nodeId, MetadataRequest(wanted, allow_auto_topic_creation=False))
         except (OSError, KafkaError):
             continue
-        codes = {code for topic_code, _, _, places in answer.topics for code in (topic_code, *(at[0] for at in places))}
-        if codes & {UnknownTopicOrPartitionError.errno, LeaderNotAvailableError.errno}:
-            lacking.append(broker.nodeId)
-    return sorted(lacking)
+        places = [place for _, _, _, places in answer.topics for place in places]
+        codes_of[broker.nodeId] = {topic[0] for topic in answer.topics} | {place[0] for place in places}
+    if not codes_of:
+        raise KafkaConnectionError
+    unknown = {UnknownTopicOrPartitionError.errno, LeaderNotAvailableError.errno}
+    return sorted(number for number, codes in codes_of.items() if codes & unknown)
 
 
 async def fetched_offsets(owner: Any, at: TopicPartition, offset: int, most_bytes: int) -> tuple[list[int], int]:

@@ -11,8 +11,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, for_code
 
 from connectors.storage.kafka.aiokafka_client import answering, brokers_without
-from connectors.storage.kafka.client import MAX_MESSAGE, connect, with_retry
-from connectors.storage.kafka.timeouts import PATIENCE_MS
+from connectors.storage.kafka.client import MAX_MESSAGE, NoAnswerError, connect, with_retry
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE, PATIENCE_MS
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument, Release, audiences_of
 from stream.schemas import (
@@ -160,7 +160,7 @@ async def create_topics(
         missing = [name for name in dict.fromkeys(names) if name not in existing]
         await _create(admin, missing, partitions, copies, private_retention_ms)
         if missing:
-            await with_retry(lambda: _refuse_unknown(admin, missing), ConnectionError, *_NO_ANSWER)
+            await _wait_until_known(admin, missing)
     finally:
         await admin.close()
     return Created(tuple(missing), tuple(existing), partitions, copies)
@@ -348,7 +348,22 @@ async def _create(admin: Any, names: list[str], partitions: int, copies: int, pr
             raise UsageError(msg)
 
 
-async def _refuse_unknown(admin: Any, names: list[str]) -> None:
-    """Raise ConnectionError while a broker that answers does not know one of the topics and its leaders."""
-    if lacking := await brokers_without(admin, names):
-        raise ConnectionError(f"brokers {', '.join(map(str, lacking))}: do not know the new topics yet")
+async def _wait_until_known(admin: Any, names: list[str]) -> None:
+    """Return when every broker that answers knows the topics and their leaders; NoAnswerError names one that does not.
+
+    Without an answer of any broker, the error says so.
+    """
+    lacking: list[int] = []
+
+    async def refuse_unknown() -> None:
+        nonlocal lacking
+        if lacking := await brokers_without(admin, names):
+            raise ConnectionError
+
+    try:
+        await with_retry(refuse_unknown, ConnectionError, *_NO_ANSWER)
+    except NoAnswerError:
+        if not lacking:
+            raise
+        msg = f"broker {lacking[0]}: must know the new topics within {BROKER_PATIENCE:g} s; they are created"
+        raise NoAnswerError(msg) from None

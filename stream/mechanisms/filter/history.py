@@ -185,8 +185,8 @@ class Revision:
 # Revision by day.
 
 _INTS = "<i4"
-_WINDOWS_A_STEP = 64
-"""Size of end and coverage, in bytes."""
+_WINDOW_BYTES = 64
+"""Size of a window's end and coverage, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class DayHistory:
 
     def most_bytes(self, tick: Micros) -> int:
         """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
-        return (25 * HOUR // tick) * (8 * self.mechanism.nodes + 2 * _WINDOWS_A_STEP)
+        return (25 * HOUR // tick) * (8 * self.mechanism.nodes + 2 * _WINDOW_BYTES)
 
     def step(self, state: Days, item: Passed) -> tuple[Days, list[Revised]]:
         """Store the revised parts that a window brings, publish what is due with it, and buffer the window itself."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from connectors.cli import topics as topics_verb
+from connectors.storage.kafka.client import NoAnswerError
 from connectors.storage.kafka.topics import BESIDES, Created, create_topics, refuse_missing, topic_names
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys
@@ -77,24 +78,7 @@ def test_created_topics_are_listed_before_those_that_existed(monkeypatch: pytest
 @pytest.mark.parametrize("lacking", ["the topics", "their leaders"])
 def test_topics_are_created_when_every_broker_knows_them(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
     """A controller answers first; its brokers, of which the third is slow, hear of the topics two seconds later."""
-    answer, asked = kafka_brokers.HANDLERS[3], list[float]()
-
-    def metadata(broker: kafka_brokers.Broker, request: Any) -> None:
-        topics, now = broker.cluster.topics, broker.cluster.world.now
-        leaders = {place: place.leader for places in topics.values() for place in places}
-        if broker.number == 3 and topics:
-            asked.append(now)
-            if now < asked[0] + 2 and lacking == "the topics":
-                broker.cluster.topics = {}
-            elif now < asked[0] + 2:
-                for place in leaders:
-                    place.leader = None
-        answer(broker, request)
-        broker.cluster.topics = topics
-        for place, leader in leaders.items():
-            place.leader = leader
-
-    monkeypatch.setitem(kafka_brokers.HANDLERS, 3, metadata)
+    asked = _third_broker_learns_after(2, monkeypatch, lacking)
     broker = SimulatedBroker(brokers=3)
 
     async def create() -> None:
@@ -103,6 +87,55 @@ def test_topics_are_created_when_every_broker_knows_them(monkeypatch: pytest.Mon
         assert asked[-1] >= asked[0] + 2
 
     broker.run(create)
+
+
+def test_a_broker_that_does_not_hear_of_new_topics_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _third_broker_learns_after(600, monkeypatch, "the topics")
+    broker = SimulatedBroker(brokers=3)
+
+    async def create() -> None:
+        with pytest.raises(NoAnswerError, match=r"^broker 3: must know the new topics within 60 s; they are created$"):
+            await create_topics(broker.bootstrap, ["x", "y"], partitions=2)
+
+    broker.run(create)
+
+
+def test_a_broker_that_hangs_after_it_created_topics_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, broker = kafka_brokers.HANDLERS[19], SimulatedBroker()
+
+    def create_and_hang(simulated: kafka_brokers.Broker, request: Any) -> None:
+        answer(simulated, request)
+        simulated.hang()
+
+    async def create() -> None:
+        with pytest.raises(NoAnswerError, match=r"^Kafka: must answer within 60 s; no answer came$"):
+            await create_topics(broker.bootstrap, ["x"], partitions=2)
+
+    monkeypatch.setitem(kafka_brokers.HANDLERS, 19, create_and_hang)
+    broker.run(create)
+
+
+def _third_broker_learns_after(seconds: float, monkeypatch: pytest.MonkeyPatch, lacking: str) -> list[float]:
+    """Let the third broker hear of topics, or of their leaders, so late; return the times at which it is asked."""
+    answer, asked = kafka_brokers.HANDLERS[3], list[float]()
+
+    def metadata(broker: kafka_brokers.Broker, request: Any) -> None:
+        topics, now = broker.cluster.topics, broker.cluster.world.now
+        leaders = {place: place.leader for places in topics.values() for place in places}
+        if broker.number == 3 and topics:
+            asked.append(now)
+            if now < asked[0] + seconds and lacking == "the topics":
+                broker.cluster.topics = {}
+            elif now < asked[0] + seconds:
+                for place in leaders:
+                    place.leader = None
+        answer(broker, request)
+        broker.cluster.topics = topics
+        for place, leader in leaders.items():
+            place.leader = leader
+
+    monkeypatch.setitem(kafka_brokers.HANDLERS, 3, metadata)
+    return asked
 
 
 def test_a_broker_that_is_away_delays_no_topic() -> None:
