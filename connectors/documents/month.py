@@ -131,6 +131,8 @@ class Values:
     law: list[NoiseDistribution | None] = field(default_factory=list)
     bounded: bool = False
     """Whether some window counts each device for a part of the day only."""
+    _latest: Micros = -1
+    """The largest start; a later window is new without a search."""
 
     @property
     def known(self) -> bool:
@@ -139,15 +141,15 @@ class Values:
 
     def put(self, start: Micros, cell: Cell) -> None:
         """Add a window, or put another attempt of it in its place."""
-        at = len(self.start)
-        if start in self.start[-1:] or (at and start < self.start[-1] and start in self.start):
+        if start <= self._latest and start in self.start:
             at = self.start.index(start)
-            del self.law[at]
-            for column in (self.start, self.value, self.noisy):
-                del column[at]
-        self.law.insert(at, cell.noise)
-        for column, entry in ((self.start, start), (self.value, cell.value), (self.noisy, cell.noisy)):
-            column.insert(at, entry)
+            self.value[at], self.noisy[at], self.law[at] = cell.value, cell.noisy, cell.noise
+            return
+        self._latest = max(start, self._latest)
+        self.start.append(start)
+        self.value.append(cell.value)
+        self.noisy.append(cell.noisy)
+        self.law.append(cell.noise)
 
 
 class MonthReader:

@@ -245,9 +245,7 @@ class Monitor:
                 self._port.close()
 
     def often(self, look: Callable[[], None], beats: int = 1) -> None:
-        """Call ``run_checks`` in the loop at every ``beats`` beats, for metrics that no event sets; the first call is
-        now.
-        """
+        """Call ``look`` now, and then in the loop at every ``beats`` beats, for metrics that no event sets."""
         look()
         self._checks.append((look, beats))
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 import stat
 import time
@@ -280,7 +281,7 @@ class TailedFile:
             self._resume(LogPosition(*row))
 
     def _resume(self, place: LogPosition) -> None:
-        beside = sorted(self._path.parent.glob(f"{self._path.name}*"), key=lambda path: path != self._path)
+        beside = sorted(self._path.parent.glob(f"{glob.escape(self._path.name)}*"), key=lambda path: path != self._path)
         for path in beside:
             try:
                 found = path.stat()

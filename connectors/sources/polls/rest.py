@@ -256,7 +256,7 @@ async def paged(read: Callable[[Page], Awaitable[Rows]], key: str, largest: int,
     before: set[str] | None = None
     while True:
         rows = await read(page)
-        keys = {str(row.get(key)) for row in rows}
+        keys = {str(row[key]) for row in rows if row.get(key) is not None}
         if before is not None and not before & keys:
             raise PollError(SHIFTED)
         found += rows

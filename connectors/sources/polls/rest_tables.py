@@ -17,6 +17,7 @@ wired clients, and no published form shows SmartZone's.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -91,20 +92,28 @@ class RestReader:
         self._user_name = system.user_name if logins else ""
 
     async def read(self) -> Table:
-        """Log in, read each site, and log out."""
+        """Log in, read each site, and log out, also if a site cannot be read."""
         access = self._access()
         async with session(self._server, self._system.spacing) as rest:
             credentials = await self._system.log_in(rest, access)
             found: dict[tuple[bytes, bytes], AssociatedClient] = {}
-            for site in access.sites:
-                clients = await self._system.read(rest, access, site, credentials)
-                for row in clients_of(clients, self._user_name):
-                    found.setdefault((row.client, row.user_name), row)
-            if self._system.log_out is not None:
-                await self._system.log_out(rest, credentials)
+            try:
+                for site in access.sites:
+                    clients = await self._system.read(rest, access, site, credentials)
+                    for row in clients_of(clients, self._user_name):
+                        found.setdefault((row.client, row.user_name), row)
+            except PollError:
+                with suppress(PollError):  # the reading's failure is the reason
+                    await self._log_out(rest, credentials)
+                raise
+            await self._log_out(rest, credentials)
             if len(found) > MOST_ROWS:
                 raise PollError(TOO_LONG)
             return Table(list(found.values()), rest.sent)
+
+    async def _log_out(self, rest: RestSession, credentials: Credentials) -> None:
+        if self._system.log_out is not None:
+            await self._system.log_out(rest, credentials)
 
     async def check(self) -> bool:
         """Return whether the system answers a request that does not concern clients, with these credentials."""

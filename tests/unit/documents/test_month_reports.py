@@ -13,6 +13,7 @@ from connectors.documents.month import Band, Month, MonthReader, extreme, rooms
 from connectors.documents.report import Report, month_report, report_languages
 from connectors.documents.template import as_text, statements
 from stream.records import HOUR, MINUTE, Micros
+from stream.schemas import parse_time
 from tests.support.hostile_names import HOSTILE_NAMES, as_shown
 from tests.support.released_months import SITE, bodies, office_day, starts
 
@@ -111,6 +112,18 @@ def test_another_attempt_takes_the_place_of_the_first() -> None:
         values = read(order).values()["zone:hall"]
         assert len(values.noisy) == 5
         assert values.noisy[sorted(values.start).index(values.start[1]) if order[0] is first[0] else 0] == 7
+
+
+def test_a_window_counts_once_however_late_its_attempts_come() -> None:
+    """A backfilled window is followed by another attempt of a window after it."""
+    first = list(bodies(MARCH, BUSY))[:3]
+    again = first[1] | {"release_id": f"{first[1]['release_id']}#2", "values": dict.fromkeys(first[1]["values"], 7)}
+    values = read(first, [again]).values()["zone:hall"]
+    late = read([first[0], first[2], first[1]], [first[2] | {"release_id": f"{first[2]['release_id']}#2"}])
+    assert [*values.start] == [*map(parse_time, (each["window_start"] for each in first))]
+    assert values.noisy[1] == 7
+    assert sorted(late.values()["zone:hall"].start) == [*values.start]
+    assert len(late.values()["zone:hall"].law) == 3
 
 
 def test_noise_without_a_law_yields_no_statement() -> None:

@@ -23,8 +23,8 @@ def line(number: int) -> str:
 class Logged:
     """The log, as its writer and logrotate treat it, and who follows it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path, self.state = folder / "traps.log", folder / "state"
+    def __init__(self, folder: Path, name: str = "traps.log") -> None:
+        self.path, self.state = folder / name, folder / "state"
         self.path.touch(0o640)
         self.followed: TailedFile | None = None
 
@@ -33,7 +33,7 @@ class Logged:
             log.write("\n".join(line(number) for number in numbers) + end)
 
     def rotate(self) -> None:
-        self.path.rename(self.path.with_name("traps.log.1"))
+        self.path.rename(self.path.with_name(f"{self.path.name}.1"))
 
     def renew(self) -> None:
         self.path.touch(0o640)
@@ -83,6 +83,20 @@ async def test_what_is_written_after_the_first_start_is_read_also_if_that_run_st
     log.write(4)
     await log.restart()
     assert await log.read() == [line(3), line(4)]
+
+
+async def test_any_name_of_a_log_is_taken_as_it_stands(tmp_path: Path) -> None:
+    log = Logged(tmp_path, "traps[1]*.log")
+    log.write(1)
+    await log.start()
+    log.write(2, 3)
+    assert await log.read() == [line(2), line(3)]
+    log.write(4)
+    log.rotate()
+    log.renew()
+    log.write(5)
+    await log.restart()
+    assert await log.read() == [line(4), line(5)]
 
 
 async def test_a_line_counts_when_it_ends_also_one_that_had_begun_before(tmp_path: Path) -> None:

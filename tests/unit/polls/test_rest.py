@@ -17,6 +17,7 @@ from connectors.sources.polls.rest import SHIFTED, Page, Rows, first_page, follo
 from connectors.sources.polls.rest_tables import MIST_PAGE, SYSTEMS, Clients, RestAccess, RestReader
 from connectors.sources.polls.snmp_walk import MALFORMED, NO_ANSWER, REFUSED, TOO_LONG, PollError
 from tests.unit.polls.https_systems import (
+    REFUSAL,
     Answer,
     Handler,
     Request,
@@ -240,6 +241,33 @@ async def test_a_ticket_of_smartzone_is_given_back(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
+async def test_a_ticket_of_smartzone_is_given_back_when_its_clients_cannot_be_read(tmp_path: Path) -> None:
+    tickets = smartzone([])
+
+    def handle(asked: Request) -> Answer:
+        return ok({"totalCount": 0}) if asked.path.endswith("/query/client") else tickets(asked)
+
+    async with serving(tmp_path, handle) as system:
+        with pytest.raises(PollError) as reported:
+            await reader("smartzone", system).read()
+        assert reported.value.reason == MALFORMED
+        assert (system.requests[-1].method, system.requests[-1].path.rpartition("/")[2]) == ("DELETE", "serviceTicket")
+
+
+async def test_a_reading_that_failed_keeps_its_reason_where_the_ticket_is_refused(tmp_path: Path) -> None:
+    tickets = smartzone([])
+
+    def handle(asked: Request) -> Answer:
+        if asked.method == "DELETE":
+            return REFUSAL
+        return ok({"totalCount": 0}) if asked.path.endswith("/query/client") else tickets(asked)
+
+    async with serving(tmp_path, handle) as system:
+        with pytest.raises(PollError) as reported:
+            await reader("smartzone", system).read()
+        assert reported.value.reason == MALFORMED
+
+
 # --- pages ----------------------------------------------------------------------------------------------
 
 
@@ -290,3 +318,13 @@ async def test_pages_that_share_no_row_end_the_poll() -> None:
 
 def test_nothing_shows_the_rows_of_a_site() -> None:
     assert repr(Clients([{"mac": address(1)}], "mac", lambda row: row["mac"])) == "Clients()"
+
+
+async def test_rows_without_the_field_by_which_rows_are_told_apart_are_in_no_overlap() -> None:
+    async def read(page: Page) -> Rows:
+        nameless: Rows = [{"mac": None}, {}]
+        return [*nameless, *({"mac": f"{page.start}-{number}"} for number in range(page.size - 2))]
+
+    with pytest.raises(PollError) as reported:
+        await paged(read, "mac", 100, numbered=True)
+    assert reported.value.reason == SHIFTED
