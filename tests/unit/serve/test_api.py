@@ -126,6 +126,15 @@ async def refused(client: httpx.AsyncClient, path: str, **parameters: Any) -> tu
     return response.status_code, response.json()["error"]["what"]
 
 
+async def test_the_interface_describes_itself_to_programs_and_as_a_page(client: httpx.AsyncClient) -> None:
+    document = await body(client, "openapi.json")
+    assert document["openapi"] == "3.1.0"
+    assert {"/healthz", "/api/v1/latest", "/api/v1/stream"} < set(document["paths"])
+    page = await client.get("/docs")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert all(f"<code>{path}</code>" in page.text for path in document["paths"])
+
+
 async def test_sites_and_releases_are_those_of_the_readers_audiences(client: httpx.AsyncClient) -> None:
     (site,) = (await body(client, "sites"))["sites"]
     assert (site["site"], site["timezone"], site["tick_seconds"]) == ("east", "Europe/Berlin", 900)
