@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from connectors.serve.history.files import csv_file
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.history.rows import COLUMNS, Rows
+from stream.errors import UsageError
 from tests.unit.serve.released_history import MONDAY, TICK, asked, history, window
 
 
@@ -59,3 +61,9 @@ def test_an_export_is_created_while_it_is_read(rows: tuple[ReleaseHistory, Rows]
     kept, whole = rows
     pieces = list(kept.export(asked(), "csv"))
     assert len(pieces) >= len(whole.rows) // 7, "a page at a time"
+
+
+@pytest.mark.parametrize("more", [{"site": "other"}, {"after": "yesterday"}])
+def test_an_export_of_what_does_not_exist_is_refused_before_it_begins(more: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="must be"):
+        history().export(asked(**more), "csv")

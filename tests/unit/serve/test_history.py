@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -131,6 +132,22 @@ def test_a_folder_that_others_enter_and_a_file_that_is_no_index_are_refused(tmp_
     (folder / "history.duckdb").write_bytes(b"something else" * 1000)
     with pytest.raises(HistoryError, match=r"history\.duckdb: must be a history"):
         ReleaseHistory(folder / "history.duckdb", CLOCKS)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_an_error_of_the_database_is_told_by_the_name_of_its_history_and_its_kind(
+    tmp_path: Path, in_memory: bool
+) -> None:
+    path = None if in_memory else tmp_path / "index" / "history.duckdb"
+    index = Index(path)
+    name = "history" if path is None else str(path)
+    with (
+        pytest.raises(HistoryError, match=f"^{re.escape(name)}: must be .*OutOfMemoryException") as told,
+        index.reading(),
+    ):
+        raise duckdb.OutOfMemoryException("zone 2011")
+    assert "2011" not in str(told.value)
+    index.close()
 
 
 def test_spilled_data_is_in_a_folder_of_its_owner_until_the_index_is_closed(
@@ -288,6 +305,8 @@ def test_a_kill_during_creation_leaves_no_tables(tmp_path: Path, monkeypatch: py
         killed.setattr("connectors.serve.history.index.FORMAT", "no number")  # the last statement is not carried out
         with pytest.raises((HistoryError, duckdb.Error)):
             ReleaseHistory(path, CLOCKS)
+    with duckdb.connect(str(path)) as database:
+        assert database.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
     kept = ReleaseHistory(path, CLOCKS)
     assert kept.add(RECORDS, {}) == RECORDS
     kept.close()
