@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from connectors.documents.month import Band, Month, MonthReader, extreme, rooms
+from connectors.documents.month import Band, Month, MonthReader, extreme, rooms, week
 from connectors.documents.report import Report, month_report, report_languages
 from connectors.documents.template import as_text, statements
 from stream.records import HOUR, MINUTE, Micros
@@ -52,6 +53,7 @@ def test_the_month_is_the_sites_own() -> None:
 def test_statements_of_two_months(two_months: Report) -> None:
     text = as_text(two_months.markdown)
     assert two_months.title == "Library, March 2026"
+    assert two_months.name == "dbh-2026-03"
     assert "1486 of 1486 windows" in text
     assert "Busiest hour of the week: Tue 13:00 to 14:00" in text
     assert "Quietest day: one of 9 days" in text
@@ -66,6 +68,37 @@ def test_the_page_has_its_drawings_and_loads_nothing(two_months: Report) -> None
     assert two_months.page.count('role="img" aria-label=') == 3
     for outside in ("<script", 'http-equiv="refresh', "src=", "url(", "href="):
         assert outside not in two_months.page
+
+
+def test_of_several_days_three_are_named(two_months: Report) -> None:
+    named = re.search(r"Quietest day: one of 9 days, among them (.*)", as_text(two_months.markdown))
+    assert named is not None
+    assert len(named[1].split("; ")) == 3
+    assert all(re.fullmatch(r"(Sat|Sun) \d+ March", day) for day in named[1].split("; "))
+
+
+def test_a_report_says_how_many_windows_of_the_best_covered_place_there_are() -> None:
+    part = [body | {"values": {"hall": 1}, "levels": {"building": 1}} for body in bodies(MARCH, BUSY)]
+    assert "1486 of 1486 windows" in said(read(list(bodies(MARCH, BUSY))[:-7] + part[-7:]))
+
+
+def test_a_month_without_records_has_a_report_that_says_so() -> None:
+    report = month_report(read(), "facilities")
+    text = as_text(report.markdown)
+    assert "0 of 1486 windows" in text
+    assert "No count of the whole building is released" in text
+    assert "Busiest" not in text
+    assert "<svg" not in report.page
+
+
+def test_a_week_has_an_entry_for_each_of_its_hours_from_monday_on() -> None:
+    office = office_day(100)
+    means = week(read(bodies(MARCH, {"hall": office})).values()["building"], ZoneInfo(SITE["timezone"]))
+    assert len(means) == 7 * 24
+    (noon, sunday) = (means[12], means[6 * 24 + 12])
+    assert noon is not None
+    assert sunday is not None
+    assert noon.low > 50 > sunday.high
 
 
 def test_without_the_month_before_nothing_is_compared() -> None:

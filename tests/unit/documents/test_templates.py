@@ -93,6 +93,12 @@ def test_the_page_holds_the_notice_for_screen_and_print_and_loads_nothing() -> N
     assert "<mark>who</mark>" in page
 
 
+def test_a_drawing_stands_where_the_document_names_it() -> None:
+    page = printable("# A\n\n!figure one\n\nB", HEAD, {"one": "<svg></svg>"}, "p { color: red }")
+    assert '</h1>\n<figure tabindex="0"><svg></svg></figure>\n<p>B</p>' in page
+    assert "p { color: red }" in page.partition("</style>")[0]
+
+
 def test_a_document_is_compared_with_the_facts_of_today() -> None:
     before = filled(a="4", b="60").replace("⟦who⟧", "Ms Roe")
     assert outdated(before, filled(a="4", b="60")) == []
@@ -109,8 +115,15 @@ def test_a_document_without_statements_is_refused() -> None:
 
 
 def test_a_template_file_has_a_head(tmp_path: Path) -> None:
-    (tmp_path / "t.md").write_text("---\nlanguage: en\ntitle: A: b\n---\n# T\n")
-    assert Template.read(tmp_path / "t.md") == Template({"language": "en", "title": "A: b"}, ("# T",))
+    (tmp_path / "t.md").write_text("---\nlanguage: en\ntitle: A: b\n---\n# T\n\n---\n\nB\n")
+    template = Template.read(tmp_path / "t.md")
+    assert template == Template({"language": "en", "title": "A: b"}, ("# T", "", "---", "", "B")), "a rule is no end"
+
+
+def test_a_text_of_the_head_is_one_line_without_markup() -> None:
+    template = Template(HEAD | {"subject": "{name}: {people} in it"}, ())
+    assert template.text("subject", {"name": "a | b", "people": ("4", "5")}) == "a | b: 4 5 in it"
+    assert "\n" not in template.text("subject", {"name": "a\nb", "people": "4"})
 
 
 def test_html_in_a_completed_document_is_shown() -> None:
