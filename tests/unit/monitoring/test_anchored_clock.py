@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.runtime.clock import CLOCK_STEP, AnchoredClock, ClockStepError
+from connectors.runtime.clock import CLOCK_STEP, AnchoredClock, ClockStepError, wall_clock
 from stream.records import SECOND
+
+
+def test_the_wall_clock_is_the_systems_in_whole_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.runtime.clock.time.time_ns", lambda: 1_700_000_000_123_456_789)
+    assert wall_clock() == 1_700_000_000_123_456
 
 
 class Clocks:

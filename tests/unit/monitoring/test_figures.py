@@ -91,3 +91,11 @@ def test_what_the_catalogue_does_not_have_of_a_verb_is_refused(verb: str, name: 
     figures = MetricValues(verb, lambda: NOW)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{name}: 'tacet {verb}' does not export it"):
         (figures.add if name.endswith("_total") else figures.set)(name, 1, *labels)
+
+
+def test_ages_that_the_catalogue_does_not_have_of_a_verb_are_refused() -> None:
+    figures = MetricValues("serve", lambda: NOW)
+    with pytest.raises(
+        ValueError, match="tacet_lag_seconds: 'tacet serve' does not export it as a gauge with 1 labels"
+    ):
+        figures.only_since("tacet_lag_seconds", {("dbh",): NOW})

@@ -70,6 +70,8 @@ def test_a_loop_that_hangs_is_neither_ready_nor_alive() -> None:
 def test_a_service_that_has_ended_is_nothing() -> None:
     health, _ = made(feed=True)
     health.check()
+    assert not health.has_ended()
     health.end()
     health.check()
+    assert health.has_ended()
     assert (health.is_alive(), health.has_started(), health.is_ready()) == (False, False, False)

@@ -209,6 +209,20 @@ def test_of_lines_that_say_the_same_a_few_are_written_and_the_others_counted(slo
     assert second["event"] == "traps_dropped"
 
 
+def test_the_period_of_a_kind_begins_with_its_first_line_however_long_a_process_runs(
+    slow: tuple[Lines, Clock],
+) -> None:
+    lines, clock = slow
+    clock.now = 10 * PERIOD
+    for _ in range(AT_ONCE + 30):
+        structlog.get_logger("tacet.run").warning("traps_dropped", reason="malformed")
+    assert [line["event"] for line in lines()] == ["traps_dropped"] * AT_ONCE
+    for later, event in ((PERIOD - 0.5, "traps_read"), (PERIOD, logs.LEFT_OUT)):
+        clock.now = 10 * PERIOD + later
+        structlog.get_logger("tacet.run").warning("traps_read")
+        assert lines()[0]["event"] == event
+
+
 def test_what_is_said_of_another_site_or_for_another_reason_is_something_else(slow: tuple[Lines, Clock]) -> None:
     lines, _ = slow
     for _ in range(AT_ONCE + 1):

@@ -14,6 +14,7 @@ from connectors.monitoring.monitor import Monitor
 from connectors.monitoring.plain_http import Answer, PlainServer
 from connectors.sinks.prometheus import LatestReleases, serve
 from stream.records import SECOND
+from tests.support.patience import wait_until
 from tests.support.small_building import building
 
 MINUTES = 120.0
@@ -83,6 +84,27 @@ def test_slow_connections_do_not_block_a_probe(opened: Open, stack: ExitStack, m
     finally:
         done.set()
         sender.join()
+
+
+def test_a_port_holds_64_connections_and_closes_the_oldest_for_another(stack: ExitStack) -> None:
+    server = PlainServer(("127.0.0.1", 0), (), lambda path: Answer(200, path.encode()))
+    stack.callback(server.close)
+
+    def connected() -> socket.socket:
+        return stack.enter_context(socket.create_connection(server.address, timeout=MINUTES))
+
+    def answered(connection: socket.socket) -> bool:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+    first, second, *_ = [connected() for _ in range(64)]
+    wait_until(lambda: len(server.open) == 64, "64 connections")
+    oldest = next(iter(server.open))
+    assert answered(connected())
+    assert oldest not in server.open
+    with suppress(ConnectionResetError):
+        assert first.recv(1) == b""
+    assert answered(second)
 
 
 def test_a_request_has_one_deadline_however_often_it_says_something(
