@@ -24,6 +24,8 @@ from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
 from connectors.runtime.logs import PERIOD as LOG_PERIOD
 from connectors.secrets.secret_files import SHORTEST_SECRET
 from connectors.serve.access import SESSION
+from connectors.serve.booked_rooms import AGAIN, LEAST_CAPACITY, STALE
+from connectors.serve.bookings import LONGEST as LONGEST_NEED
 from connectors.sources.cloud.event_stream import REFUSED_WAIT
 from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
 from connectors.sources.cloud.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
@@ -65,7 +67,7 @@ from stream.settings import OPEN_TIMEOUT, SHORTEST_SESSION, Settings
 from tests.support.documents import DOCUMENTS, ROOT
 
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
-WORDS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 10: "ten"}
+WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 10: "ten"}
 
 
 def default(name: str) -> int:
@@ -181,6 +183,12 @@ MADE = [
     ("docs/design.md", f"one record ({MAX_RECORD >> 20} MiB)"),
     ("docs/design.md", f"max {SHARED} ε + Σ {OWN} ε"),
     ("docs/operations.md", f"destroys it {WORDS[FORGET_AFTER // MINUTE]} minutes after the day's end"),
+    (
+        "docs/building.md",
+        f"every {AGAIN // MINUTE} minutes; one that has been unreadable for {WORDS[STALE // HOUR]} hours is no longer",
+    ),
+    ("docs/building.md", f"beyond {WORDS[LONGEST_NEED // HOUR]} hours nothing is said"),
+    ("docs/building.md", f"at least {LEAST_CAPACITY}) are left out"),
     ("docs/deployment.md", f"cookie for at most {SESSION // HOUR} hours"),
     ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {STREAMS.total} event streams"),
     (

@@ -84,6 +84,22 @@ def test_an_outage_lasts_from_the_last_answer_on() -> None:
     assert contact.outage_seconds() is None
 
 
+def test_the_log_names_each_outage_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    contact = BrokerContact(needed=False, clock=clock)
+    contact.answered()
+    for _ in range(2):
+        clock.now += 30
+        contact.failed(ConnectionError("10.2.0.5"))
+    for _ in range(2):
+        clock.now += 5
+        contact.answered()
+    assert [record.getMessage() for record in caplog.records] == [
+        "no broker answers (ConnectionError); records that were read before are served",
+        "a broker answers again, after 65 s",
+    ]
+
+
 @pytest.mark.usefixtures("at_once")
 async def test_an_outage_is_noticed_although_no_reader_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that waits for records waits through an outage without a word."""
