@@ -92,6 +92,16 @@ async def test_a_sent_file_is_no_longer_counted() -> None:
     assert len(downloads) == 0
 
 
+async def test_the_end_of_one_of_two_files_frees_one_place() -> None:
+    downloads = Downloads()
+    first, _ = opened(downloads, "ann"), opened(downloads, "ann")
+    await given(first)
+    assert len(downloads) == 1
+    opened(downloads, "ann")
+    with pytest.raises(RefusalError):
+        opened(downloads, "ann")
+
+
 async def test_a_closed_connection_frees_its_download_and_deletes_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

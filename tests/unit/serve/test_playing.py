@@ -23,6 +23,25 @@ def playing() -> Playback:
     return Playback([(hour * HOUR, b"{}") for hour in range(10)], speed=1.0, clock=itertools.count().__next__)
 
 
+def standing(begin: int) -> Playback:
+    """Return a play of a whole day that begins at some hour, on a clock that stands still."""
+    return Playback([((begin + hour) * HOUR, b"{}") for hour in range(25)], speed=1.0, clock=lambda: 0.0)
+
+
+@pytest.mark.parametrize("begin", [0, 20_000 * 24])
+def test_a_day_that_is_played_begins_after_nine_of_its_hours(begin: int) -> None:
+    play = standing(begin)
+    assert (play.start, play.at(), play.end) == (begin * HOUR, (begin + 9) * HOUR, (begin + 24) * HOUR)
+    assert len(play.due(100)) == 10
+
+
+def test_a_position_outside_of_the_day_is_its_nearest_end() -> None:
+    for at, reached in ((19 * HOUR, 20 * HOUR), (45 * HOUR, 44 * HOUR)):
+        play = standing(20)
+        play.change(at=at)
+        assert play.at() == reached
+
+
 def test_a_pause_does_not_move_back() -> None:
     play = playing()
     assert play.change(paused=True) is False

@@ -9,11 +9,12 @@ import orjson
 import pytest
 from starlette.requests import Request
 
+from connectors.documents.month import FIRST_YEAR, LAST_YEAR
 from connectors.http.limits import Names, Rates
 from connectors.http.responses import RefusalError
 from connectors.serve import api
 from connectors.serve.access import ACCOUNT, Access, audience_role
-from connectors.serve.models import Login, OfDays, OfRecords
+from connectors.serve.models import Login, OfDays, OfRecords, OfReport, OfSite
 from connectors.serve.service import bearer, body_of, check_secret, parsed, principal_of, rate_limit_key, role
 
 ROLES = frozenset([audience_role("public"), ACCOUNT])
@@ -71,6 +72,35 @@ def test_parameters_that_break_a_rule_are_refused_by_name(query: str, status: in
     with pytest.raises(RefusalError) as error:
         parsed(asked(query), OfRecords)
     assert refusal(error) == (status, what)
+
+
+@pytest.mark.parametrize(("length", "well"), [(0, False), (1, True), (128, True), (129, False)])
+def test_a_name_has_from_1_to_128_characters(length: int, well: bool) -> None:
+    asking = asked(f"audience={length * 'a'}&site=b")
+    if well:
+        assert parsed(asking, OfSite).audience == length * "a"
+    else:
+        with pytest.raises(RefusalError) as error:
+            parsed(asking, OfSite)
+        assert refusal(error) == (422, "audience")
+
+
+@pytest.mark.parametrize("month", ["1970-01", "2018-12", "2254-12"])
+def test_a_month_is_taken_as_it_is_written(month: str) -> None:
+    assert parsed(asked(f"audience=a&site=b&month={month}"), OfReport).month == month
+
+
+@pytest.mark.parametrize("month", ["1969-12", "2255-01"])
+def test_a_month_must_be_one_of_the_years_of_which_there_are_reports(month: str) -> None:
+    with pytest.raises(RefusalError) as error:
+        parsed(asked(f"audience=a&site=b&month={month}"), OfReport)
+    assert refusal(error) == (422, "month")
+    assert error.value.rule == f"must be a month from {FIRST_YEAR} to {LAST_YEAR}"
+
+
+def test_days_are_taken_as_they_are_written() -> None:
+    query = parsed(asked("audience=a&site=b&from=2018-02-28&to=2020-02-29"), OfDays)
+    assert (query.first_day, query.last_day) == ("2018-02-28", "2020-02-29")
 
 
 @pytest.mark.parametrize("day", ["2018-02-30", "2018-2-3", "today", "2018-13-01"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from connectors.http.responses import RefusalError, answer, refused
+from connectors.http.responses import HEADERS, RefusalError, answer, common_headers, framed_by, refused
 
 
 def body_of(error: RefusalError) -> dict[str, dict[str, str]]:
@@ -46,3 +46,13 @@ def test_responses_are_not_cached_and_tuples_are_lists() -> None:
 def test_an_error_of_the_project_becomes_a_refusal(text: str, what: str, rule: str) -> None:
     error = refused(text)
     assert (error.status, error.what, error.rule) == (400, what, rule)
+
+
+def test_a_page_that_some_origins_may_embed_says_so_itself_and_keeps_all_other_headers() -> None:
+    origins = ("https://intranet.example.org", "https://screens.example.org:8443")
+    policy = framed_by(origins)
+    assert policy.endswith("; frame-ancestors https://intranet.example.org https://screens.example.org:8443")
+    assert policy.partition("frame-ancestors")[0] == HEADERS["content-security-policy"].partition("frame-ancestors")[0]
+    left_out = {"content-security-policy", "x-frame-options"}
+    assert common_headers({"content-security-policy"}) == {k: v for k, v in HEADERS.items() if k not in left_out}
+    assert common_headers({"cache-control"}) == HEADERS
