@@ -162,3 +162,14 @@ def test_a_server_that_is_closed_as_soon_as_it_starts_ends_quietly() -> None:
     """An exception in its thread fails this test."""
     for _ in range(100):
         PlainServer(("127.0.0.1", 0), (), lambda path: Answer(200, path.encode())).close()
+
+
+def test_a_closed_port_ends_its_connections_and_accepts_no_more(stack: ExitStack) -> None:
+    server = PlainServer(("127.0.0.1", 0), (), lambda path: Answer(200, path.encode()))
+    connection = stack.enter_context(socket.create_connection(server.address, timeout=MINUTES))
+    wait_until(lambda: len(server.open) == 1, "the connection")
+    server.close()
+    with suppress(ConnectionResetError):
+        assert connection.recv(1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(server.address, timeout=MINUTES)

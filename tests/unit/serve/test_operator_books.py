@@ -62,6 +62,41 @@ def test_only_windows_of_the_last_week_are_counted() -> None:
     assert told(stored) == {("occupancy", "public", "budget"): 2}
 
 
+def test_denials_are_counted_for_a_week() -> None:
+    week = 7 * DAY
+    assert told(book(account(NINE, BUDGET), account(NINE + week, BUDGET))) == {("occupancy", "public", "budget"): 1}
+    assert told(book(account(NINE, BUDGET), account(NINE + week - 1, BUDGET))) == {("occupancy", "public", "budget"): 2}
+
+
+def disclosed(end: Micros, figures: dict[str, Any], site: str = "dbh") -> bytes:
+    """Return the account of a day's attributes."""
+    return orjson.dumps(
+        {"v": 1, "site": site, "window_end": rfc3339(end), "kind": "attributes", "refused": [], "attributes": figures}
+    )
+
+
+def test_what_the_attributes_of_a_day_have_disclosed_is_told_by_site_and_day() -> None:
+    first, other = {"odds": "2"}, {"odds": "3"}
+    arrivals = {"2026-03-02/2011/arrival": first, "2026-03-03/2011/arrival": other}
+    stored = book(
+        disclosed(NINE, arrivals), disclosed(NINE + TICK, {"2026-03-02/2065/arrival": other}),
+        disclosed(NINE, {"2026-03-02/1/arrival": first}, site="east"),
+    )  # fmt: skip
+    assert stored.attributes("dbh", "2026-03-02") == {
+        "2026-03-02/2011/arrival": first, "2026-03-02/2065/arrival": other,
+    }  # fmt: skip
+    assert stored.attributes("dbh", "2026-03-03") == {"2026-03-03/2011/arrival": other}
+    assert stored.attributes("east", "2026-03-02") == {"2026-03-02/1/arrival": first}
+    assert stored.attributes("dbh", "2026-03-04") == stored.attributes("west", "2026-03-02") == {}
+
+
+def test_the_current_account_of_a_site_is_that_of_counts_in_its_newest_window() -> None:
+    stored = book(account(NINE + TICK), disclosed(NINE + TICK, {}), account(NINE), account(NINE, site="east"))
+    assert {site: (each["window_end"], each["kind"]) for site, each in stored.newest().items()} == {
+        "dbh": (rfc3339(NINE + TICK), "counts"), "east": (rfc3339(NINE), "counts"),
+    }  # fmt: skip
+
+
 def figures(of: ClusterView) -> dict[str, Any]:
     (row,) = of.newest().values()
     return dict(row)

@@ -262,6 +262,17 @@ def test_a_file_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
         read_plans(tmp_path, {("dbh", "2"): []})
 
 
+@pytest.mark.parametrize(("size", "well"), [(2 * 1024 * 1024, True), (2 * 1024 * 1024 + 1, False)])
+def test_a_plan_has_at_most_2_mib(tmp_path: Path, size: int, well: bool) -> None:
+    (tmp_path / "dbh").mkdir()
+    (tmp_path / "dbh" / "2.svg").write_bytes(svg('<path id="2011" d="M0 0L1 1"/>').ljust(size))
+    if well:
+        assert list(read_plans(tmp_path, {("dbh", "2"): ["2011"]})["dbh", "2"].zones) == ["2011"]
+    else:
+        with pytest.raises(DataError, match="a plan must have at most 2097152 bytes"):
+            read_plans(tmp_path, {("dbh", "2"): ["2011"]})
+
+
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="folder"):
         read_plans(tmp_path / "none", {})
