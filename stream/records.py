@@ -349,7 +349,8 @@ class CountCharge:
     audience: str
     mechanism: str
     epsilon: Fraction
-    """0 when it was denied."""
+    """ε of a count release, of which the ledger may charge a part (``CountRelease.charge``); the charge of a threshold
+    stream. 0 when it was denied."""
     reason: str = ""
     """Why it was denied: ``budget``, ``w_budget``, ``waiting`` or ``factor``."""
     attempt: int = 1
