@@ -74,7 +74,8 @@ class Context:
         Args:
             stage: the purpose; each is used once.
             epsilons: the exact parameters of the draw (both ends for a step of a noise chain), such as ε or σ².
-            digest: digest of exactly the mechanism's input.
+            digest: digest of all that the noise is added to: of the counts, or of counts and state if the noise is in
+                a test of both.
         """
         named = (self.site, self.release, self.window, self.attempt, _registry_digest(self.zones))
         return label(Label.COUNT, *named, stage + self.suffix, len(epsilons), *epsilons, digest)
