@@ -140,7 +140,7 @@ class TransactionalWriter(Protocol):
         """Return key and value of one message of the input; None if there is none at this offset."""
 
     async def missing(self, start: int, end: int) -> int:
-        """Return how many offsets of the input in [start, end) hold neither a message nor a mark of a transaction."""
+        """Return how many offsets of the input in [start, end) hold neither a message nor a transaction marker."""
 
     async def released(self) -> str | None:
         """Return a topic of results that contains, or has contained, a record of this partition; None if none does."""

@@ -106,7 +106,9 @@ Steps of the next owner
 2. The engine is restored from the last committed snapshot.
 3. ``audit_beyond`` reads the audit topic from the snapshot's audit offset on, including uncommitted entries, and passes
    them to the engine (``Engine.expect_replay``).
-4. Processing begins at the offset in the snapshot. ``ReplayVerifier.compare`` checks each new entry against the
+4. ``loss_of`` checks that the log still holds the next message. If it does not and entries are outstanding, no consent
+   helps (``unrepeatable``).
+5. Processing begins at the offset in the snapshot. ``ReplayVerifier.compare`` checks each new entry against the
    outstanding one of the same number; an entry that differs raises FinalityError, and its step publishes nothing.
 """
 

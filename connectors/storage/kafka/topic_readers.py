@@ -115,7 +115,7 @@ async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> t
 
 
 async def count_missing(bootstrap: str, topic: str, partition: int, start: int, end: int) -> int:
-    """Return how many offsets in [start, end) hold nothing: no record, aborted or not, and no mark of a transaction.
+    """Return how many offsets in [start, end) hold nothing: no record, aborted or not, and no transaction marker.
 
     What a reader passes over can be either. Compaction takes records away and leaves their offsets empty.
     """

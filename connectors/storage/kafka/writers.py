@@ -150,7 +150,7 @@ class KafkaWriter:
         return await read_one(self._bootstrap, self._topics.source, self._partition, offset)
 
     async def missing(self, start: int, end: int) -> int:
-        """Return how many offsets of the input in [start, end) hold neither a message nor a mark of a transaction."""
+        """Return how many offsets of the input in [start, end) hold neither a message nor a transaction marker."""
         return await count_missing(self._bootstrap, self._topics.source, self._partition, start, end)
 
     async def released(self) -> str | None:
