@@ -33,8 +33,8 @@ def test_records_are_stored_once_and_reported_as_new_once() -> None:
     assert kept.add(RECORDS[1:5], {"outbox:public": 5}) == RECORDS[3:5]
     assert kept.add([RECORDS[5], RECORDS[5]], {}) == RECORDS[5:6]
     assert [value for _, value in kept.since("public", START)] == RECORDS[:6]
-    assert kept.position("outbox:public") == 5
-    assert kept.position("outbox:facilities") is None
+    assert (kept.position("outbox:public"), kept.last("outbox:public")) == (5, ids(kept.since("public", START))[4])
+    assert (kept.position("outbox:facilities"), kept.last("outbox:facilities")) == (None, None)
 
 
 def test_a_record_with_other_bytes_is_refused_with_its_whole_batch() -> None:

@@ -18,7 +18,8 @@ def test_a_service_is_reached_from_its_machine_alone_unless_told_otherwise() -> 
 
 @pytest.mark.parametrize("named", [{"audiences": ("public", "nobody")}, {"opened": "nobody"}])
 def test_an_audience_that_the_policy_does_not_have_is_refused_with_those_that_it_has(named: dict[str, Any]) -> None:
-    config = ServeConfig(POLICY, **{"audiences": ("public",), "store": Path("store")} | named)
+    given: dict[str, Any] = {"audiences": ("public",), "store": Path("store")}
+    config = ServeConfig(POLICY, **given | named)
     with pytest.raises(UsageError, match=r"must be one of the policy's \(public, staff, desk\), got 'nobody'"):
         check(config)
 
