@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from connectors.cli.dossier import dossier
 from connectors.documents.page import printable
 from connectors.documents.template import as_text, outdated, places_to_fill, statements, unnamed
 from connectors.operations.dossier.facts import Installation, dossier_languages, dossier_template, facts
 from connectors.operations.policy.promises import promises
+from stream.errors import DataError
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
 from tests.support.day_policies import change_release, day_release, day_site, visit_site
@@ -257,6 +258,50 @@ def test_the_command_writes_a_draft_once_and_checks_it(tmp_path: Path) -> None:
     assert code == 1
     assert "window_counts.row/dbh/plain/facilities\n  says   | plain, dbh | facilities | 0.5 |" in said
     assert "\n  today  | plain, dbh | facilities | 0.25 |" in said
+
+
+def ran(policy: Path, *arguments: str | Path, **settings: Path) -> Result:
+    words = ["--policy", str(policy), *map(str, arguments)]
+    return CliRunner().invoke(dossier, words, obj=Settings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> Path:
+    (tmp_path / "policy.toml").write_text(TEXT)
+    return tmp_path / "policy.toml"
+
+
+@pytest.mark.parametrize(
+    ("setting", "way"),
+    [
+        ("snmp_communities_file", "snmp"), ("snmp_users_file", "snmp3"), ("radius_clients_file", "radius"),
+        ("hooks_file", "hooks"), ("polls_file", "polls"), (None, None),
+    ],
+)  # fmt: skip
+def test_the_ways_in_which_messages_come_are_those_of_which_secrets_are_set(
+    tmp_path: Path, policy_file: Path, setting: str | None, way: str | None
+) -> None:
+    settings = {} if setting is None else {setting: tmp_path / "secrets"}
+    assert ran(policy_file, "--out", tmp_path / "out", **settings).exit_code == 0
+    names = {name for name in statements((tmp_path / "out" / "dossier.md").read_text()) if name.startswith("by_")}
+    assert {name.partition(".")[0] for name in names} == ({f"by_{way}"} if way else set())
+
+
+def test_a_check_tells_what_the_document_lacks_and_what_no_longer_holds(tmp_path: Path, policy_file: Path) -> None:
+    out = tmp_path / "out"
+    assert ran(policy_file, "--out", out).exit_code == 0
+    done = ran(policy_file, "--public-body", "--check", out / "dossier.md")
+    assert done.exit_code == 1
+    assert "\n  lacks this statement\n  today  " in done.output
+    assert re.search(r"\n  says   .*\n  does not hold any more\n", done.output)
+
+
+def test_a_file_that_is_no_dossier_is_named_and_not_compared(tmp_path: Path, policy_file: Path) -> None:
+    (tmp_path / "notes.md").write_text("# Notes of somebody\n")
+    done = ran(policy_file, "--check", tmp_path / "notes.md")
+    assert isinstance(done.exception, DataError)
+    assert str(done.exception).startswith(f"{tmp_path / 'notes.md'}: must be a Markdown document that this command")
+    assert done.output == ""
 
 
 def test_a_site_that_counts_logins_says_so() -> None:
