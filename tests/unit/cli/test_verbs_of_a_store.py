@@ -21,6 +21,7 @@ from connectors.cli import poll as poll_verb
 from connectors.cli import recover as recover_verb
 from connectors.cli import status as status_verb
 from connectors.cli.backfill import StoreHistory, cost_line
+from connectors.cli.options import read_policy
 from connectors.cli.poll import _entry, _listed, _print
 from connectors.cli.report import MonthType, site_of
 from connectors.cli.run import _counts_source, _RunSetup
@@ -48,6 +49,8 @@ from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from stream.settings import Settings
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, TICKS, here, run
+from tests.support.day_policies import day_release
+from tests.support.small_building import policy_text
 
 
 class World(NamedTuple):
@@ -143,6 +146,28 @@ def test_a_released_recording_is_repeated_at_no_cost_into_a_file_of_its_owner(wo
     assert len((tmp_path / "again").read_text().splitlines()) > answer["released_before"]
     said = run(*words[:-1], tmp_path / "third").out
     assert f"{2 * len(TICKS)}  windows that were released before, repeated" in said
+
+
+LOGINS = 'day_starts = "04:00"\ncontribution = "8h"\nidentity = "login"\nothers = "count"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (policy_text(site='opt_out = "list"\n'), "must have opt_out = 'none' to release a recording"),
+        (policy_text(day_release(), tick="1h", site=LOGINS), "must have identity = 'device' to release a recording"),
+    ],
+)
+def test_a_recording_is_not_released_late_where_it_lacks_who_opted_out_or_logged_in(
+    world: World, tmp_path: Path, text: str, rule: str
+) -> None:
+    policy, key, store = (tmp_path / name for name in ("policy.toml", "key", "store"))
+    policy.write_text(text)
+    key_files.create(key, laboratory=True)
+    with opened(read_policy(policy), key, store):
+        pass  # made, with nothing in it
+    done = run("backfill", world.rows, "--policy", policy, "--key-file", key, "--store", store)
+    assert (done.code, rule in done.problem) == (2, True), done
 
 
 def test_a_sites_ledger_is_its_own() -> None:
