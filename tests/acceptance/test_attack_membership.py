@@ -6,6 +6,7 @@ Noise follows from the seed, so nothing here varies from run to run.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from connectors.lab.attacks.membership import alarm_releases, alarm_scores, deciding
 from connectors.lab.attacks.recording import days_of, record
 from connectors.sources.recordings.dialect import OWN
+from stream.lab.attackers.membership import most_shown
 from stream.records import MINUTE
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
@@ -153,6 +155,17 @@ def test_exact_ratios_are_those_of_the_noise_that_was_paid_for(shown: dict[tuple
     assert shown["any-six", "board"]["score"] == "values"
     assert ratios["full", "board"] is None
     assert 0.5 < ratios["days", "board"] < 2.5  # gaussian noise has no largest one
+
+
+def test_a_table_says_how_much_so_many_runs_can_show_at_most(scenario: Path) -> None:
+    """The more releases are tried together, the less can be shown of each."""
+    most = []
+    for release in ("office-day", "plain"):  # to one audience, and to two
+        told = membership(scenario, "--release", release, "--runs", "50")
+        (number,) = re.findall(r"can show at most (\d+\.\d\d)\.", " ".join(told.out.split()))
+        most.append(float(number))
+    assert most[0] == pytest.approx(most_shown(50), abs=0.005)
+    assert most[0] > most[1] > 0
 
 
 def test_a_device_that_decides_makes_a_stream_alert_more_often(scenario: Path) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from connectors.cli import export
-from connectors.cli.evaluate import _cells, _of
+from connectors.cli.evaluate import TITLES, _cells, _markdown, _of
 from connectors.cli.hooks import report
-from connectors.lab.experiments import decision_report
+from connectors.lab.experiments import decision_report, tasks
 from connectors.lab.experiments.decisions import DayResult, Extent, Result, Setting
 from connectors.lab.experiments.tasks import Result as TaskResult
+from connectors.lab.simulation.lessons import EPSILONS, MECHANISMS, Mechanism
 from connectors.sinks.prometheus import LatestReleases
 from connectors.sources.cloud.processor import WebhookCounts
 from tests.acceptance.command_line import run
@@ -94,6 +95,42 @@ def test_a_table_of_questions_ends_with_the_score_of_who_has_seen_nothing() -> N
     assert _of("stuck", [blind, seen, other]) == [seen, blind]
     assert _cells(seen) == ("laplace", "1", "71", "20", "25%", "50%", "3.2 windows")
     assert _cells(blind)[1] == ""
+
+
+def test_a_file_of_tables_has_each_question_with_its_rows() -> None:
+    parts = _markdown([answered("stuck", "1"), answered("event", "0.1")], 3).split("\n\n## ")
+    assert parts[0].endswith("3 run(s) of each of twelve versions.")
+    assert [part.splitlines()[0] for part in parts[1:]] == list(TITLES.values())
+    rows = {part.splitlines()[0]: part.splitlines()[4:] for part in parts[1:]}
+    assert rows[TITLES["stuck"]] == ["| laplace | 1 | 71 | 20 | 25% | 50% | 3.2 windows |"]
+    assert rows[TITLES["event"]] == ["| laplace | 0.1 | 71 | 20 | 25% | 50% | 3.2 windows |"]
+    assert rows[TITLES["above"]] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "mechanisms", "epsilons"),
+    [
+        ((), MECHANISMS, EPSILONS),
+        (("--mechanism", "laplace"), ("laplace",), EPSILONS),
+        (("--epsilon", "10", "--epsilon", "0.01"), MECHANISMS, ("10", "0.01")),
+    ],
+)
+def test_questions_are_asked_of_every_mechanism_and_epsilon_or_of_those_that_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    mechanisms: tuple[Mechanism, ...],
+    epsilons: tuple[str, ...],
+) -> None:
+    asked: list[tasks.Extent] = []
+
+    def results(extent: tasks.Extent, _: Any) -> list[TaskResult]:
+        asked.append(extent)
+        return []
+
+    monkeypatch.setattr(tasks, "results", results)
+    done = run("evaluate", "tasks", *words, "--json")
+    assert done.code == 0, done.problem
+    assert asked == [tasks.Extent(1, epsilons, mechanisms)]
 
 
 def decided(**changes: Any) -> Result:

@@ -8,6 +8,7 @@ import click
 import pytest
 
 from connectors.cli.main import SECTIONS, tacet
+from tests.acceptance.command_line import POLICY as SITES
 from tests.acceptance.command_line import run
 from tests.support.small_building import policy_text
 from tests.support.verb_tree import all_commands, subcommands
@@ -32,6 +33,8 @@ WEBHOOK = (
     "f",
 )
 DAY = ("--unit", "device_day")
+CALIBRATE = ("calibrate", "heads.csv", "--release", "occupancy", "--audience", "public", "--out", "m.json")
+HISTORY, PAID = ("--history", "h.csv"), ("--truth-epsilon", "1", "--noised", "n.csv")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,13 @@ DAY = ("--unit", "device_day")
         ((*WEBHOOK, "--on", "crossing"), "--threshold: must be given with --on crossing, and only then"),
         (("serve", *POLICY, "--store", "s", "--tls-cert", "cert"), "--tls-cert: must be used with --tls-key"),
         (("token", "new", "--tokens", "t", "--name", "anne"), "must be given, or --room, --account or --operator"),
+        # people
+        ((*CALIBRATE, *POLICY, *HISTORY, "--truth", "public", *PAID), "--truth public: must not be given with"),
+        ((*CALIBRATE, *POLICY, *HISTORY, "--truth-epsilon", "1"), "--noised: must be given with --truth-epsilon"),
+        ((*CALIBRATE, *POLICY, *HISTORY, "--noised", "n.csv"), "--noised: must be given with --truth-epsilon, and"),
+        ((*CALIBRATE, *POLICY, *HISTORY, "--store", "s"), "--store or --history: exactly one of them must be given"),
+        ((*CALIBRATE, *POLICY), "--store or --history: exactly one of them must be given"),
+        ((*CALIBRATE, "--policy", "sites.toml", *HISTORY), "--site: must be one of east, west"),
         # policies
         (("policy", "init"), "give either --access-points or --from-observations"),
         (("policy", "init", "--access-points", "a.csv", "--site", "a b"), "--site: must be a name of letters"),
@@ -96,6 +106,7 @@ def test_options_that_contradict_each_other_are_refused(
         monkeypatch.delenv(f"TACET_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
     Path("policy.toml").write_text(policy_text())
+    Path("sites.toml").write_text(SITES)
     (Path("s") / "private").mkdir(parents=True)
     before = sorted(Path().rglob("*"))
     done = run(*words)

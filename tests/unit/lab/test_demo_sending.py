@@ -17,15 +17,18 @@ import pytest
 
 from connectors.cli import demo
 from connectors.cli.demo import Demo, missing
+from connectors.cli.options import read_policy
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.policy import policy_text
 from connectors.sources.ingest import receiver
 from connectors.sources.ingest.queue import ROOM, Counters
+from connectors.storage.embedded.reader import read_outbox
 from connectors.storage.embedded.runner import FileSink
 from stream.errors import DataError
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
 from stream.records import Heartbeat
 from stream.release.validation import load_policy
+from stream.schemas import parse_record
 from tests.acceptance.command_line import run
 
 TRAPS = 3 * demo.WAITING
@@ -131,11 +134,21 @@ def test_nothing_is_lost_by_a_receiver_that_is_told_to_stop_when_all_has_been_se
 ) -> None:
     """Every trap is due at once, so that the controller is done long before the receiver."""
     monkeypatch.setattr(demo, "SECOND", FAST * 1e6)
-    report = demonstrated(tmp_path / "d", "--json").answer
+    folder = tmp_path / "d"
+    report = demonstrated(folder, "--json").answer
     assert report["missing"] == []
     assert set(report["traps"]["dropped"]) <= {"collapsed"}
     assert report["traps"]["sent"] == report["traps"]["received"] > 1000
     assert all(WINDOWS <= row["released"] <= WINDOWS + 4 for row in report["counts"].values())
+    policy, boxes = read_policy(folder / "policy.toml"), dict[str, list[Any]]()
+    for audience in ("facilities", "public"):
+        boxes[audience] = [parse_record(value) for _, value in read_outbox(folder / "store", audience, 0)]
+    offices = sum(zone.kind == "office" for zone in policy.site["dbh"].zones)
+    for audience, records in boxes.items():
+        counts = report["counts"][audience]
+        assert counts["released"] + counts["refused"] == sum("values" in record for record in records)
+        for days in report["attributes"][audience].values():
+            assert days["shown"] + days["not_shown"] == offices, "an office's day is shown or not"
 
 
 class LosingSink(FileSink):

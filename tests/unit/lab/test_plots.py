@@ -11,7 +11,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from connectors.lab import plots
+from connectors.lab.experiments import decisions
 from stream.errors import OPTIONAL, UsageError
+from tests.acceptance.command_line import run
 from tests.support.documents import ROOT
 
 THEME = (ROOT / "connectors/serve/static/theme.css").read_text()
@@ -88,3 +90,23 @@ def test_without_matplotlib_the_extra_is_named_before_any_work(monkeypatch: pyte
         plots.need_matplotlib("'evaluate decisions'")
     with pytest.raises(UsageError, match=r"rates\.png: needs matplotlib"), plots.drawing(tmp_path, "rates"):
         pytest.fail("nothing to draw on")  # pragma: no cover
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("evaluate", "decisions", "--quick", "--runs", "1", "--out", "out"), "evaluate decisions"),
+        (("attack", "--observations", "o.csv", "--policy", "p.toml", "--attacker", "student", "--out", "o"), "attack"),
+        (("calibrate", "heads.csv", "--policy", "p.toml", "--release", "occupancy", "--audience", "public", "--history",
+          "h.csv", "--truth", "public", "--out", "out", "--figures", "figures"), "--figures"),
+    ],
+)  # fmt: skip
+def test_a_verb_that_draws_needs_matplotlib_before_it_reads_or_writes_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], named: str
+) -> None:
+    monkeypatch.setattr(plots, "find_spec", lambda _: None)
+    monkeypatch.setattr(decisions, "results", lambda *_: pytest.fail("nothing can be drawn of it"))
+    monkeypatch.chdir(tmp_path)
+    done = run(*words)
+    assert (done.code, f"{named}: needs matplotlib; {OPTIONAL}" in done.problem) == (2, True), done.problem
+    assert list(tmp_path.iterdir()) == []
