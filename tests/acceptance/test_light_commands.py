@@ -104,6 +104,10 @@ def test_a_verb_without_a_policy_loads_nothing_of_one() -> None:
     assert not loaded & (HEAVY | {"numpy", "stream.release.validation", "stream.policy.document"})
 
 
+def test_a_sink_loads_nothing_that_makes_reports_before_it_makes_one() -> None:
+    assert not {name for name in loaded_by("sink", "mail", "--help") if name.startswith("connectors.documents")}
+
+
 def test_policy_show_tries_no_day(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(*_: object) -> None:
         raise AssertionError("the filter is stepped")
