@@ -45,6 +45,7 @@ from stream.encoding import encode_message
 from stream.engine.backfill import BackfillCost
 from stream.errors import TacetError, UsageError
 from stream.records import Micros
+from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from stream.settings import Settings
@@ -238,11 +239,8 @@ def test_lost_records_are_published_again_in_the_store_and_counted_by_topic(worl
     assert run(*words, "--json").answer == {"republished": 0, "stopped": {}, "topics": {}}
 
 
-@pytest.mark.parametrize("from_topic", [False, True], ids=["a recording", "the topic of observations"])
-def test_lost_records_are_published_again_on_kafka(
-    world: World, monkeypatch: pytest.MonkeyPatch, from_topic: bool
-) -> None:
-    """The ledger of a cluster is that of the store here, and all of its private records are lost."""
+def lose_on_kafka(world: World, patch: pytest.MonkeyPatch, *versions: str) -> list[Any]:
+    """Give a cluster the ledger of the store and none of its private records; return what is put back."""
     policy, put_back = load_policy(POLICY), list[Any]()
     file = ObservationFile(world.rows, policy, key_files.pseudonym_key(world.key))
     appended = parse_time(TICKS[-1]) // 1000
@@ -252,7 +250,7 @@ def test_lost_records_are_published_again_on_kafka(
     ]
 
     async def ledger_of(_: str) -> Any:
-        state = SimpleNamespace(versions=(), accepted=lambda: [policy])
+        state = SimpleNamespace(versions=versions, accepted=lambda: [policy])
         return state, list(read_topic(world.store, AUDIT)), {}
 
     async def observations(_: str) -> AsyncIterator[Any]:
@@ -263,11 +261,35 @@ def test_lost_records_are_published_again_on_kafka(
         put_back.append((servers, sorted(each.value for each in records)))
 
     for name, instead in (("ledger_of", ledger_of), ("observations", observations), ("put_back", put)):
-        monkeypatch.setattr(republication, name, instead)
+        patch.setattr(republication, name, instead)
+    return put_back
+
+
+@pytest.mark.parametrize("from_topic", [False, True], ids=["a recording", "the topic of observations"])
+def test_lost_records_are_published_again_on_kafka(
+    world: World, monkeypatch: pytest.MonkeyPatch, from_topic: bool
+) -> None:
+    put_back = lose_on_kafka(world, monkeypatch)
     rows = () if from_topic else (world.rows,)
     done = run("republish", *rows, *world.inputs, "--kafka", "broker:9092", "--json")
     assert done.answer["stopped"] == {}
     assert put_back == [("broker:9092", records_of(world.store))]
+
+
+def test_a_cluster_on_which_several_mechanism_versions_have_worked_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal entries would not prove equal records."""
+    put_back = lose_on_kafka(world, monkeypatch, MECHANISM_VERSION, "another")
+    done = run("republish", world.rows, *world.inputs, "--kafka", "broker:9092")
+    assert (done.code, "another" in done.problem, put_back) == (2, True, []), done.problem
+
+
+def test_a_store_that_has_processed_nothing_has_lost_nothing(world: World, tmp_path: Path) -> None:
+    with opened(load_policy(POLICY), world.key, tmp_path / "new"):
+        pass
+    done = run("republish", world.rows, *world.inputs, "--store", tmp_path / "new", "--json")
+    assert done.answer == {"republished": 0, "stopped": {}, "topics": {}}
 
 
 @pytest.mark.parametrize("kept", [0, 3])
