@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +42,7 @@ from stream.errors import UsageError
 from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND, Micros
 from stream.schemas import AUDIT, parse_time
+from tests.support.documents import ROOT
 from tests.support.patience import within_patience
 from tests.support.small_building import COUNTS, SITE, building, laboratory, messages, people
 from tests.unit.monitoring.test_figures import shown
@@ -176,6 +179,18 @@ async def test_a_worker_whose_health_nobody_can_read_asks_no_broker(
         watch = WorkerWatch(made, building(), "broker:9092")
         assert await within_patience(asyncio.create_task(watch.during(work())), "the end of the work") == 7
     assert asked.is_set() == (address is not None)
+
+
+@pytest.mark.parametrize("verb", ["worker", "ingest"])
+def test_whoever_serves_no_webhooks_loads_no_web_server(verb: str) -> None:
+    """Watching is the same module for all services."""
+    source = f"import sys, connectors.cli.{verb}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", source], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "connectors.operations.monitoring.watches" in loaded
+    assert not loaded & {"starlette", "uvicorn", "connectors.sources.cloud.service", "connectors.sources.polls.service"}
 
 
 def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_path: Path) -> None:
