@@ -62,6 +62,13 @@ def test_who_wants_ticks_gets_them_at_every_level_and_the_usual_gap() -> None:
     assert preferred(given, SITE, release, "ticks") == Preferred({"floor": "ticks", "building": "ticks"}, 10 * MINUTE)
 
 
+def test_where_people_stay_at_desks_changes_need_no_gap() -> None:
+    given = policy(day_release(mechanism="filter", more=HALF))
+    (release,) = given.release
+    assert isinstance(release, CountRelease)
+    assert preferred(given, SITE, release, "changes") == Preferred({"floor": "changes", "building": "changes"}, 0)
+
+
 @pytest.mark.parametrize(
     ("kinds", "day"),
     [

@@ -13,6 +13,7 @@ import pytest
 from connectors.operations.people.calibration import (
     CALIBRATING,
     Evidence,
+    Fitted,
     NodeHistory,
     Subject,
     applied,
@@ -23,6 +24,7 @@ from connectors.operations.people.calibration import (
     with_band,
 )
 from connectors.operations.people.estimation import (
+    Curve,
     Noise,
     conformal_quantile,
     expected_devices,
@@ -149,6 +151,15 @@ def test_the_spread_has_a_constant_and_a_part_that_grows_with_devices() -> None:
     released = np.repeat([0, 10, 40], 2)
     spread = fit_spread(np.sqrt(4 + 0.01 * released.astype(np.float64) ** 2) * np.tile([1, -1], 3), released)
     assert [spread.constant, spread.relative] == pytest.approx([2, 0.1])
+
+
+def test_each_node_is_estimated_by_its_own_curve_and_one_without_a_curve_as_nobody() -> None:
+    windows = made_up(1, days=2, nodes=3)
+    half, whole = (Curve(np.array([0.0, 100]), np.array([0.0, people])) for people in (50, 100))
+    found = Fitted({0: half, 1: whole}, {9: 2.0}).estimates(windows)
+    share = np.array([0.5, 1, 0])[windows.node] * np.where(windows.hours == 9, 2, 1)
+    assert np.allclose(found, share * windows.devices)
+    assert found.any()
 
 
 # --- bands over days ------------------------------------------------------------------------------------
