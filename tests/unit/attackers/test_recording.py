@@ -91,6 +91,11 @@ def test_paths_add_up_to_the_counts(recorded: RecordedSightings) -> None:
     assert found.tolist() == day.counts.tolist()
 
 
+def test_a_name_that_ends_is_in_no_zone_from_then_on(recorded: RecordedSightings) -> None:
+    for seen in (recorded.sightings, recorded.control):
+        assert np.unique(seen.zone).tolist() == [-1, *range(len(recorded.site.zones))]
+
+
 def test_the_smallest_nodes_that_are_told_stand_for_their_zones(policy: Policy) -> None:
     (release,) = count_releases(policy, SITE)
     nodes, measured = nodes_of(policy, SITE, release), nodes_of(policy, SITE, release, measured=True)

@@ -78,7 +78,8 @@ def test_a_figure_that_failed_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_matplotlib_is_loaded_when_a_figure_is_asked_for() -> None:
-    program = "import sys, connectors.lab.plots, connectors.cli.evaluate; print('matplotlib' in sys.modules)"
+    modules = "connectors.lab.attacks.report, connectors.lab.experiments.decision_report, connectors.cli.evaluate"
+    program = f"import sys, {modules}; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.rest import SHIFTED, Page, Rows, first_page, following, paged
 from connectors.sources.polls.rest_tables import MIST_PAGE, SYSTEMS, Clients, RestAccess, RestReader
 from connectors.sources.polls.snmp_walk import MALFORMED, NO_ANSWER, REFUSED, TOO_LONG, PollError
+from tests.support.documents import ROOT
 from tests.unit.polls.https_systems import (
     REFUSAL,
     Answer,
@@ -328,3 +331,8 @@ async def test_rows_without_the_field_by_which_rows_are_told_apart_are_in_no_ove
     with pytest.raises(PollError) as reported:
         await paged(read, "mac", 100, numbered=True)
     assert reported.value.reason == SHIFTED
+
+
+def test_polls_of_other_sources_need_no_library_of_http() -> None:
+    program = "import sys; sys.modules['httpx'] = None; import connectors.sources.polls.config"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

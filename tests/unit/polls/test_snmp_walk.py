@@ -6,16 +6,28 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
 from connectors.sources.polls import snmp_walk
 from connectors.sources.polls.client_tables import TABLES, AssociatedClient
-from connectors.sources.polls.snmp_walk import MALFORMED, REFUSED, REPETITIONS, TOO_LONG, PollError, walked
-from connectors.sources.snmp.ber import INTEGER, OCTET_STRING, encode_oid, sub_identifiers
-from connectors.sources.snmp.polling import END_OF_MIB_VIEW, Binding, BulkResponse
+from connectors.sources.polls.snmp_walk import MALFORMED, NO_ANSWER, REFUSED, REPETITIONS, TOO_LONG, PollError, walked
+from connectors.sources.snmp.ber import (
+    INTEGER,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    RESPONSE,
+    SEQUENCE,
+    encode_integer,
+    encode_oid,
+    integer,
+    sub_identifiers,
+    tlv,
+)
+from connectors.sources.snmp.polling import END_OF_MIB_VIEW, Binding, BulkResponse, request, response
 
-TABLE = TABLES["cisco-lwapp"]
+TABLE, PLAIN = TABLES["cisco-lwapp"], TABLES["ruckus-zonedirector"]
 PLACE, STATUS = TABLE.columns
 RADIO = bytes.fromhex("020000000001")
 Cut = Callable[[list[Binding]], list[Binding]]
@@ -160,6 +172,43 @@ async def test_an_agent_has_time_between_two_requests_and_all_are_counted(monkey
     assert exchange.sent == 2
     assert waits[0] == 0.0
     assert 0.0 < waits[1] <= 3600.0
+
+
+async def test_an_agent_that_does_not_answer_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snmp_walk, "WAIT", 0.0)
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with here, there:
+        here.setblocking(False)
+        exchange = snmp_walk.Exchange(here)
+        with pytest.raises(PollError) as reported:
+            await exchange.ask(b"question", lambda datagram: datagram)
+    assert (reported.value.reason, exchange.sent) == (NO_ANSWER, 2)
+
+
+class SmallAgent(asyncio.DatagramProtocol):
+    """Answers each request of its community with a table of one device, which ends there."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        query = response(data, b"a community")
+        assert query is not None
+        number, _ = integer(query.data, query.start, query.stop)
+        values = ((named(PLAIN.columns[0], RADIO), tlv(OCTET_STRING, RADIO)), (STATUS, tlv(END_OF_MIB_VIEW, b"")))
+        listed = tlv(SEQUENCE, b"".join(tlv(SEQUENCE, tlv(OBJECT_IDENTIFIER, name) + value) for name, value in values))
+        head = encode_integer(number) + encode_integer(0) + encode_integer(0)
+        self._transport.sendto(request(b"a community", tlv(RESPONSE, head + listed)), address)
+
+
+async def test_a_table_is_read_with_the_community_of_its_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snmp_walk, "WAIT", 30.0)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(SmallAgent, local_addr=("127.0.0.1", 0))
+    port = transport.get_extra_info("sockname")[1]
+    found = await snmp_walk.CommunityReader("127.0.0.1", port, PLAIN, lambda: b"a community").read()
+    transport.close()
+    assert (found.rows, found.requests) == ([AssociatedClient(RADIO, RADIO)], 1)
 
 
 def test_nothing_shows_a_table() -> None:
