@@ -59,12 +59,12 @@ class Hands(AnchoredClock):
 
 
 class SlowLog(Log):
-    """A sink for which each message takes three seconds of the receiver's own clock, and none of the machine's."""
+    """A sink for which each message takes seconds of the receiver's own clock, and none of the machine's."""
 
-    def __init__(self, hands: Hands) -> None:
+    def __init__(self, hands: Hands, each: Micros = 3 * SECOND) -> None:
         super().__init__()
-        self.hands = hands
+        self.hands, self.each = hands, each
 
     async def append(self, message: Message) -> None:
         await super().append(message)
-        self.hands.added += 3 * SECOND
+        self.hands.added += self.each

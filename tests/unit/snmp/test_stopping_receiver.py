@@ -78,6 +78,17 @@ async def test_sightings_not_processed_in_time_are_dropped_counted_and_not_answe
     assert [batch.sequence for batch in sink.batches] == list(range(len(sink.batches)))
 
 
+async def test_a_stopped_receiver_processes_its_queue_for_five_seconds(controller: socket.socket) -> None:
+    hands, each = Hands(), 11 * SECOND // 2
+    sink = SlowLog(hands, each)
+    async with receiving(sink, hands) as receiver:
+        sink.gate.clear()
+        await filled(receiver, controller, inform=False)
+        sink.gate.set()
+    # One message under way, one that begins within the five seconds, and one batch behind it.
+    assert hands.added <= 3 * each
+
+
 async def test_no_window_is_closed_over_what_was_dropped(controller: socket.socket) -> None:
     hands = Hands()
     sink = SlowLog(hands)
