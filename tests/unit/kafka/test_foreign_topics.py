@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError
 from connectors.sources import external_topic
 from connectors.sources.external_topic import ExternalTopic
 from connectors.storage.kafka import client
+from connectors.storage.kafka.aiokafka_client import AnsweringClient
 from stream.errors import DataError
 
 
@@ -151,15 +152,19 @@ async def test_reading_goes_on_at_the_committed_offset_first_at_the_end_and_at_t
     assert leader.at == {0: 20, 1: 10, 2: 20, 3: 10, 4: 10}
 
 
-async def test_the_end_is_reached_where_every_leader_has_answered_lately_and_nothing_is_unread() -> None:
+async def test_the_end_is_reached_where_every_leader_has_answered_lately_and_nothing_is_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_772_510_400
+    monkeypatch.setattr(external_topic, "time", SimpleNamespace(time=lambda: float(now)))
     made, leader = led({0: 20, 1: 20, 2: 20})
     await made._go_on()
     assert await made.read(9) == ([], False), "no leader has answered"
-    leader.answered = time.time() * 1000
+    leader.answered = now * 1000 - 5_000
     assert await made.read(9) == ([], True)
     leader.at[1] = 19
     assert await made.read(9) == ([], False)
-    leader.at[1], leader.answered = 20, time.time() * 1000 - 5_001
+    leader.at[1], leader.answered = 20, now * 1000 - 5_001
     assert await made.read(9) == ([], False), "the leaders are away"
 
 
@@ -167,6 +172,21 @@ async def test_a_topic_that_has_got_more_partitions_is_not_read_on() -> None:
     made, _ = led({0: 20, 1: 20, 2: 20}, partitions=4)
     with pytest.raises(DataError, match="more partitions"):
         await made.read(9)
+
+
+async def test_a_topic_is_read_with_the_credentials_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients: list[type] = []
+
+    async def connect(reader: Any, bootstrap: str) -> None:
+        clients.append(type(reader._client))
+        raise ConnectionError(bootstrap)
+
+    monkeypatch.setattr(external_topic, "connect", connect)
+    made = ExternalTopic("127.0.0.1:9", "traps", "group")
+    with pytest.raises(ConnectionError):
+        await made.open()
+    await made.close()
+    assert clients == [AnsweringClient]
 
 
 async def test_a_closed_topic_has_stopped_its_client() -> None:
