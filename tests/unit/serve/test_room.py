@@ -20,8 +20,10 @@ from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig, check
 from stream.errors import UsageError
 from stream.records import DAY, MINUTE, Micros
-from stream.release.validation import load_policy
+from stream.release.validation import Policy, load_policy
 from stream.schemas import CountRecord, parse_time, rfc3339
+from tests.support.people_models import model_of, provisional_model, small_policy, with_people
+from tests.support.small_building import SITE
 
 TICK = 15 * MINUTE
 NOON = parse_time("2026-03-02T12:00:00Z")
@@ -104,6 +106,19 @@ def test_floors_and_halls_are_shown_the_highest_first() -> None:
     assert [(place.node, place.name, place.capacity) for place in places_of(POLICY, "east", "public")] == [
         ("floor:1", "1", 40), ("floor:0", "0", 100), ("zone:hall", "Great hall", 100),
     ]  # fmt: skip
+
+
+def test_a_place_is_told_of_by_people_where_its_site_has_a_model_that_is_not_provisional() -> None:
+    sites: dict[str, Any] = {"sites": (SITE, "annex")}
+    counted = small_policy(**sites)
+    told = with_people(model_of(counted), **sites)
+    provisional = with_people(provisional_model(counted), **sites)
+
+    def releases(policy: Policy, site: str) -> set[str]:
+        return {place.release for place in places_of(policy, site, "facilities")}
+
+    assert releases(told, SITE) == {"halls-people"}
+    assert releases(told, "annex") == releases(provisional, SITE) == releases(counted, SITE) == {"halls"}
 
 
 def record(end: Micros, hall: int | None, room: int = 2, **more: Any) -> bytes:

@@ -56,9 +56,14 @@ class Events:
     async def waits(self) -> asyncio.Task[tuple[str, bytes]]:
         """Return the next event to come, when the stream waits for it."""
         task = asyncio.create_task(self.next())
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns()
         return task
+
+
+async def turns() -> None:
+    """Let all that can go on without a thread do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -79,6 +84,8 @@ async def test_a_release_wakes_every_stream_of_its_audience(ground: Ground) -> N
         assert await events.next() == ("release", RECORDS[0])
     waiting = [await events.waits() for events in streams]
     ground.publish(*RECORDS[1:])
+    await turns()
+    assert all(each.done() for each in waiting)
     assert [await each for each in waiting] == [("release", RECORDS[1])] * 2
     assert [await events.next() for events in streams] == [("release", RECORDS[2])] * 2
 
@@ -107,9 +114,12 @@ async def test_a_stream_ends_when_its_token_is_revoked_and_others_go_on(ground: 
         await events.next()
     ended, waiting = await ann.waits(), await bob.waits()
     ground.streams.sweep()
+    await turns()
     assert not ended.done()
     ground.tokens.revoke("ann")
     ground.streams.sweep()
+    await turns()
+    assert ended.done()
     assert await ended == ("end", b'{"why":"revoked"}')
     ground.publish(RECORDS[1])
     assert await waiting == ("release", RECORDS[1])
@@ -121,6 +131,8 @@ async def test_streams_end_when_the_service_stops(ground: Ground) -> None:
     await events.next()
     ended = await events.waits()
     ground.streams.stop("shutdown")
+    await turns()
+    assert ended.done()
     assert await ended == ("end", b'{"why":"shutdown"}')
     with pytest.raises(RefusalError) as refused:
         ground.open("bob")
