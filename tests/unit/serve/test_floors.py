@@ -1,4 +1,4 @@
-"""The order of floors: as the policy declares it, or by number."""
+"""Floors of a site: their order, as the policy declares it or by number, and what their plans show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from connectors.serve.policy_description import described_site
+from connectors.serve.floor_plans import Plan
+from connectors.serve.policy_description import described_plan, described_site
 from stream.errors import TacetError
 from stream.policy.names import floor_level
 from stream.release.validation import Policy, load_policy
@@ -56,3 +57,16 @@ def test_a_declared_order_wins() -> None:
 def test_an_order_that_does_not_have_each_floor_once_is_refused(declared: str) -> None:
     with pytest.raises(TacetError, match="floors must name each floor of the zones once"):
         policy(declared=declared, floors=("1", "2"))
+
+
+def test_a_floor_has_a_plan_where_there_is_one() -> None:
+    plans = {("dbh", "1"): Plan((0, 0, 1, 1)), ("other", "2"): Plan((0, 0, 1, 1))}
+    floors = described_site(policy(floors=("1", "2")), "dbh", plans, ("public",)).floors
+    assert [(floor.floor, floor.plan) for floor in floors] == [("1", "/api/v1/sites/dbh/plans/1"), ("2", None)]
+
+
+def test_of_zones_without_a_release_for_a_reader_a_plan_shows_walls_and_no_name() -> None:
+    plan = Plan((0, 0, 9, 9), {"a": "M0 0L1 1", "b": "M2 2L3 3"}, ("M4 4L5 5",))
+    assert described_plan(plan, {"a"}) == Plan((0, 0, 9, 9), {"a": "M0 0L1 1"}, ("M4 4L5 5", "M2 2L3 3"))
+    assert described_plan(plan, {"a", "b", "c"}) == plan
+    assert described_plan(plan, frozenset()).zones == {}

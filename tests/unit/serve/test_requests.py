@@ -85,6 +85,17 @@ def test_a_name_has_from_1_to_128_characters(length: int, well: bool) -> None:
         assert refusal(error) == (422, "audience")
 
 
+@pytest.mark.parametrize(("length", "well"), [(0, False), (1, True), (40, True), (41, False)])
+def test_a_time_has_from_1_to_40_characters(length: int, well: bool) -> None:
+    asking = asked(f"audience=a&site=b&from={length * '2'}")
+    if well:
+        assert parsed(asking, OfRecords).start == length * "2"
+    else:
+        with pytest.raises(RefusalError) as error:
+            parsed(asking, OfRecords)
+        assert refusal(error) == (422, "from")
+
+
 @pytest.mark.parametrize("month", ["1970-01", "2018-12", "2254-12"])
 def test_a_month_is_taken_as_it_is_written(month: str) -> None:
     assert parsed(asked(f"audience=a&site=b&month={month}"), OfReport).month == month
