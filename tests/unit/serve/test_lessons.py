@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 
 from connectors.http.limits import Names
 from connectors.lab.simulation.lessons import EPSILONS, MECHANISM, MECHANISMS, ROUNDS, TASKS
-from connectors.serve.access import Access
+from connectors.serve.access import Access, TokenFile, room_role
 from connectors.serve.app import application
 from connectors.serve.event_streams import Streams
 from connectors.serve.history.release_history import ReleaseHistory
@@ -17,6 +18,7 @@ from connectors.serve.learn import COLUMNS, answer_result, lesson_day, round_que
 from connectors.serve.models import Answered, OfLesson, OfRound
 from connectors.serve.service import Service
 from stream.errors import UsageError
+from stream.records import DAY
 from tests.unit.serve.test_api import NOON, POLICY, ROLES
 
 WINDOWS = 288
@@ -24,17 +26,23 @@ WINDOWS = 288
 ANSWER: dict[str, Any] = {"task": "above", "round": 1, "epsilon": "3", "answer": "98"}
 
 
+@pytest.mark.parametrize(("screen", "refused"), [(False, (401, "session")), (True, (403, "token"))])
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [("GET", "day", None), ("GET", "tasks", None), ("POST", "answers", ANSWER)],
 )
-async def test_nobody_without_a_role_gets_a_lesson(method: str, path: str, body: Any) -> None:
-    history, access = ReleaseHistory(None, {}), Access(ROLES, clock=lambda: NOON)
+async def test_neither_nobody_nor_a_screen_gets_a_lesson(
+    tmp_path: Path, method: str, path: str, body: Any, screen: bool, refused: tuple[int, str]
+) -> None:
+    tokens = TokenFile(tmp_path / "tokens")
+    secret = tokens.add("lobby", [room_role("public")], NOON + DAY)
+    history, access = ReleaseHistory(None, {}), Access(ROLES, clock=lambda: NOON, tokens=tokens)
     service = Service(POLICY, access, history, Streams(access, history), Names.of((), 80, "http"), lambda: NOON)
     transport = httpx.ASGITransport(app=application(service), client=("10.0.0.1", 5))
+    shown = {"authorization": f"Bearer {secret}"} if screen else {}
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        response = await client.request(method, f"/api/v1/learn/{path}", json=body)
-    assert (response.status_code, response.json()["error"]["what"]) == (401, "session")
+        response = await client.request(method, f"/api/v1/learn/{path}", json=body, headers=shown)
+    assert (response.status_code, response.json()["error"]["what"]) == refused
 
 
 def test_a_day_is_shown_beside_what_is_released_of_it() -> None:
