@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import time
 from collections.abc import Iterator
 from threading import Thread
 
@@ -15,7 +14,7 @@ from connectors.monitoring.monitor import Monitor, kind_of
 from connectors.runtime.clock import ClockStepError
 from stream.errors import FinalityError, KeyFileError
 from stream.records import SECOND
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, wait_until
 from tests.support.small_building import building
 
 NOW = 1_700_000_000 * SECOND
@@ -132,8 +131,7 @@ def test_what_ended_a_service_is_told_once_more_before_it_is_gone() -> None:
             raise FinalityError("site dbh: ledger entry 3 would differ")
 
     def read() -> None:
-        while not made.health.has_ended():
-            time.sleep(0.01)
+        wait_until(made.health.has_ended, "the end of the service")
         reported.extend([ask(made, "/livez"), ask(made, "/readyz"), ask(made, "/metrics")])
 
     ended = Thread(target=read)

@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.serve.floor_plans import LARGEST_FILE, MOST_SHAPES, Plan, parse_geojson, parse_svg, read_plans
+from connectors.serve.floor_plans import (
+    LARGEST_FILE,
+    MOST_SHAPES,
+    Plan,
+    parse_geojson,
+    parse_svg,
+    read_named_plans,
+    read_plans,
+)
 from connectors.serve.svg import Transform, parse_path, path_data, transform_of
 from stream.errors import DataError, UsageError
+from tests.support.small_building import building
 
 ZONES = ("2011", "2065")
 ALLOWED = re.compile(r"(?:[MLCQ](?:-?\d+(?:\.\d{1,2})? ?)+|Z)*")
@@ -271,6 +280,10 @@ def test_a_plan_has_at_most_2_mib(tmp_path: Path, size: int, well: bool) -> None
     else:
         with pytest.raises(DataError, match="a plan must have at most 2097152 bytes"):
             read_plans(tmp_path, {("dbh", "2"): ["2011"]})
+
+
+def test_a_policy_without_files_of_names_gives_no_plans(tmp_path: Path) -> None:
+    assert read_named_plans(building(), tmp_path) == {}
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:

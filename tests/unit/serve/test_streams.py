@@ -139,6 +139,22 @@ async def test_streams_end_when_the_service_stops(ground: Ground) -> None:
     assert (refused.value.status, refused.value.retry) == (503, 5)
 
 
+async def test_streams_end_when_the_history_begins_anew_and_may_be_opened_again(ground: Ground) -> None:
+    ground.publish(RECORDS[0])
+    events = await begun(ground, "ann")
+    await events.next()
+    ended = await events.waits()
+    ground.history = ReleaseHistory(None, CLOCKS)
+    ground.streams.restart(ground.history)
+    await turns()
+    assert ended.done()
+    assert await ended == ("end", b'{"why":"rewound"}')
+    assert len(ground.streams) == 0
+    ground.publish(RECORDS[1])
+    again = await begun(ground, "bob")
+    assert await again.next() == ("release", RECORDS[1])
+
+
 def test_who_has_all_their_streams_is_told_when_to_come_again(ground: Ground) -> None:
     who = Principal("ann", ROLES)
     for _ in range(STREAMS.each):
