@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from connectors.calendars import address
 from connectors.calendars.address import fetch, is_public, parsed_address
 from stream.errors import DataError, UsageError
+from tests.support.documents import ROOT
 from tests.support.https_host import NAME, Host, host, response
 
 MOST = 10_000
@@ -170,3 +173,12 @@ async def test_a_host_without_a_name_is_refused() -> None:
 
     with pytest.raises(DataError, match="must be reachable"):
         await fetch(f"https://{NAME}/", MOST, resolved_by=unknown)
+
+
+def test_an_address_is_checked_without_the_library_that_fetches_it() -> None:
+    without = "import sys; sys.modules['httpx'] = None; from connectors.calendars.address import parsed_address; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{without}print(parsed_address('https://calendar.example.org/a').hostname)"],
+        env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "calendar.example.org\n"), done.stderr
