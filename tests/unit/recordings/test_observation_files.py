@@ -12,12 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from connectors.keys import key_files
 from connectors.sources.recordings import observations, text_rows
 from connectors.sources.recordings.dialect import FIELDS as COLUMNS
-from connectors.sources.recordings.observations import ObservationFile, shortfall
+from connectors.sources.recordings.observations import ObservationFile, RecordedDays, shortfall
 from stream.errors import DataError, UsageError
 from stream.pipeline import Options, Pipeline
 from stream.pseudonyms.derivation import Pseudonyms
@@ -433,6 +434,17 @@ def test_a_missing_column_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read(tmp_path / "none.csv")
     assert read(text(tmp_path))[1] == []
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_recording_covers_its_longest_period_whether_rows_come_one_by_one_or_together(at_once: bool) -> None:
+    days, times = RecordedDays(), np.array([DAY + 1, DAY + 2, 10 * DAY + 5, 10 * DAY + 3, 10 * DAY + 9], dtype=np.int64)
+    if at_once:
+        days.add_all(times)
+    else:
+        for time in times.tolist():
+            days.add(time)
+    assert days.span(None, None) == (10 * DAY + 3, 10 * DAY + 9)
 
 
 def test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done(tmp_path: Path) -> None:
