@@ -7,7 +7,7 @@ import random
 import pytest
 
 from connectors.serve.floor_plans import Plan
-from connectors.serve.policy_description import described_plan, described_site
+from connectors.serve.policy_description import described_plan, described_site, sites_of
 from stream.errors import TacetError
 from stream.policy.names import floor_level
 from stream.release.validation import Policy, load_policy
@@ -70,3 +70,8 @@ def test_of_zones_without_a_release_for_a_reader_a_plan_shows_walls_and_no_name(
     assert described_plan(plan, {"a"}) == Plan((0, 0, 9, 9), {"a": "M0 0L1 1"}, ("M4 4L5 5", "M2 2L3 3"))
     assert described_plan(plan, {"a", "b", "c"}) == plan
     assert described_plan(plan, frozenset()).zones == {}
+
+
+def test_a_site_is_shown_to_audiences_that_have_a_release_of_it() -> None:
+    assert sites_of(policy(), ("public",)) == sites_of(policy(), ("nobody", "public")) == ["dbh"]
+    assert sites_of(policy(), ("nobody",)) == sites_of(policy(), ()) == []
