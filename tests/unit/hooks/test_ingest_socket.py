@@ -25,6 +25,7 @@ from connectors.sources.ingest_socket.frames import (
     batches,
     decode,
     decode_answer,
+    encode_answer,
     encode_batch,
     encode_can_receive,
 )
@@ -266,6 +267,29 @@ async def test_a_link_finds_an_ingest_that_comes_later_and_one_that_comes_again(
         assert len(sink.rows) == 2
     finally:
         running.cancel()
+
+
+async def test_a_client_reports_what_it_can_receive_and_numbers_batches_that_are_under_way(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            lines.append(orjson.loads(line))
+            if len(numbers := [each["id"] for each in lines if "rows" in each]) == 2:
+                writer.writelines(encode_answer(number, kept=True) for number in numbers)
+
+    link = IngestClient(tmp_path / "hooks")
+    async with await asyncio.start_unix_server(answer, tmp_path / "hooks"):
+        running = asyncio.create_task(link.run())
+        try:
+            await until(lambda: len(lines) == 1)
+            link.report_can_receive(can_receive=False)
+            await until(lambda: len(lines) == 2)
+            assert all(await asyncio.gather(link.hand_over(MIST, [row()]), link.hand_over(MIST, [row()])))
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+    assert lines[:2] == [{"hearing": True}, {"hearing": False}]
 
 
 async def test_a_client_waits_for_no_answer_of_an_ingest_that_ended(
