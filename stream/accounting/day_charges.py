@@ -26,10 +26,10 @@ from functools import reduce
 from typing import NamedTuple
 
 from stream.accounting.attribute_leakage import CERTAIN
+from stream.accounting.calibration import likely_loss
 from stream.accounting.composition import Gaussian, Laplace
 from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, pure
 from stream.accounting.gaussian_shift import CELLS, likely_loss_of, unit_shifts
-from stream.accounting.privacy_loss import likely_loss
 from stream.accounting.units import Day, GroupOf, Scope, added_or_replaced, device_costs
 from stream.records import CHANGES, DAY, HOUR, PURE, CountCharge, DayTerms, Micros
 

@@ -118,19 +118,6 @@ def frozen(table: NDArray[Any]) -> NDArray[Any]:
     return table
 
 
-__all__ = [
-    "Ints",
-    "bernoulli",
-    "discrete_laplace",
-    "half_width_95",
-    "invert",
-    "label",
-    "pmf",
-    "std",
-    "thresholds",
-    "words",
-]
-
 SMALLEST_EPSILON = Fraction(1, 10**9)
 _LARGEST_TABLE = 1 << 16
 _FIXED = 512

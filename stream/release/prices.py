@@ -37,8 +37,8 @@ from functools import cached_property
 
 import orjson
 
+from stream.accounting.calibration import calibrate
 from stream.accounting.day_charges import changed_loss
-from stream.accounting.privacy_loss import calibrate
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.changes.calibration import changes_variances, squared_shift
 from stream.mechanisms.changes.factor import Factor, factor_of

@@ -42,10 +42,10 @@ from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.timeouts import BROKER_PATIENCE
 from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK
+from stream.accounting.calibration import grid_variance
 from stream.accounting.day_charges import REPLACED
 from stream.accounting.gaussian_shift import epsilon_of, largest_shift
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
-from stream.accounting.privacy_loss import grid_variance
 from stream.accounting.units import day_cells
 from stream.decisions.min_entropy import EXACT_UP_TO
 from stream.decisions.plan import DecisionTerms, Form, Mechanism, plan_of

@@ -28,8 +28,8 @@ from connectors.operations.policy.quality import (
     simulated_windows,
     tried_windows,
 )
+from stream.accounting.calibration import LeastNoiseError
 from stream.accounting.costs import Epsilon, coalition_cost
-from stream.accounting.privacy_loss import LeastNoiseError
 from stream.accounting.units import day_cells
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease

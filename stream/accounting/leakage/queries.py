@@ -75,8 +75,6 @@ from stream.policy.fields import decimal_string
 
 # Composition.
 
-__all__ = ["compose"]
-
 MOST_RELEASES = 10_000
 """Largest length of a list of releases; equal releases are better written once, with ``times``."""
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from stream.accounting.calibration import calibrate, grid_variance
 from stream.accounting.composition import Gaussian, compose
-from stream.accounting.privacy_loss import calibrate, gaussian_loss, grid_variance, laplace_loss
+from stream.accounting.privacy_loss import gaussian_loss, laplace_loss
 from stream.errors import UsageError
 from tests.unit.accounting.exact_delta import exact_delta, gaussian_outcomes
 

@@ -31,7 +31,7 @@ from connectors.operations.policy.quality import (
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.recordings.replay import replay
 from stream.accounting.account import Account
-from stream.accounting.privacy_loss import calibrate
+from stream.accounting.calibration import calibrate
 from stream.keys import LaboratoryKeys
 from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.pipeline import Options, definition_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream.accounting.privacy_loss import calibrate
+from stream.accounting.calibration import calibrate
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.policy.document import PolicyDocument

@@ -10,7 +10,7 @@ from math import sinh
 import numpy as np
 import pytest
 
-from stream.accounting.privacy_loss import calibrate
+from stream.accounting.calibration import calibrate
 from stream.errors import UsageError
 from stream.lab.tuning.bench import DECADE, EPSILONS, TTLS, NoiseBench, TtlBench, TuningTerms, Unit, payable, prepared
 from stream.lab.tuning.search import Rules, search
