@@ -45,6 +45,7 @@ from stream.accounting.account_state import AccountState, ReaderTotals, RunOf, W
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, CountExponents
 from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.composition import running_price
 from stream.accounting.costs import (
     Cost,
     Epsilon,
@@ -56,7 +57,6 @@ from stream.accounting.costs import (
 )
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days
-from stream.accounting.running_price import running_price
 from stream.accounting.state_json import decode_account, encode_account
 from stream.accounting.units import (
     PRESENCE_TUPLE,

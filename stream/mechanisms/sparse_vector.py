@@ -34,168 +34,62 @@ stays open after the last event: here there is none, as its answers could not be
 
 Never published: counts, ρ, ν, the distance to a threshold. The state contains ρ and is as restricted as a count.
 
-**The distribution of a run** (``RunDistribution``), exactly: the probability that it stays silent, crosses, or yields
-any transcript.
+**States of a node** on one privacy day, which begins with "below, no run". A crossing starts the cool-down, during which
+the last answer is repeated and nothing is tested. "At once" means that the rows of the next state apply to the same
+window.
 
-    symbol   here        meaning
-    ρ        threshold   DLap(ε/2), drawn once, when the run is opened
-    ν_t      query       DLap(ε/2), drawn for each window
-    m_t      margin      distance of a window's count beyond the tested threshold; public shift included
-    a                    e^(-ε/2)
-
-A run crosses at the first window with m_t + ν_t >= ρ. Given ρ windows are independent, so the probability of any
-transcript is a sum over ρ of products of tails, without simulation or bounds. Arithmetic is + - * / in a fixed order,
-since the shift that follows from it decides released bytes. ρ is truncated where its tail is below ``CUT``; the tail is
-added to probabilities that must not be underestimated.
-
-**Free alarms** (``NoisyAlarm``): thresholds on noisy counts that were released anyway, a function of these, of clock
-and schedule.
+    state            event                                   next                     answer
+    below            the schedule does not query the node    the same                 none (unbooked)
+    above            the schedule does not query the node    below, no run            none (unbooked)
+    below, no run    its alerts of the day are used up       the same                 none (events)
+                     the day's budget pays no further run    the same                 none (budget)
+                     otherwise                               below, run open at once
+    below, run open  m_t + ν_t >= ρ                          above, no run            above
+                     m_t + ν_t < ρ                           the same                 below
+    above, no run    no hysteresis, and the cool-down over   below, no run at once
+                     its ends of alerts are used up          the same                 none (events)
+                     the day's budget pays no further run    the same                 none (budget)
+                     otherwise                               above, run open at once
+    above, run open  m_t + ν_t >= ρ                          below, no run            below
+                     m_t + ν_t < ρ                           the same                 above
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
-from stream.mechanisms.exact import exp, ordered_sum
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.run_distribution import RunDistribution
 from stream.records import Micros
-
-# The distribution of a run.
-
-SMALLEST_RUN = Fraction(1, 1000)
-"""Price of a run below which its noise is larger than any building."""
-CUT = 1e-15
-_LARGEST_SHIFT = 1 << 22
-Floats = NDArray[np.float64]
-Int64Array = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class RunDistribution:
-    """The distribution of runs at one price."""
-
-    epsilon: Fraction
-    """Cost of a run for a device whose changes all have the same sign; each noise has half of it."""
-
-    def __post_init__(self) -> None:
-        if self.epsilon < SMALLEST_RUN:
-            raise UsageError(f"epsilon of a run must be at least {float(SMALLEST_RUN):g}, got {float(self.epsilon):g}")
-
-    @property
-    def half(self) -> Fraction:
-        """The epsilon of each noise."""
-        return self.epsilon / 2
-
-    def silence(self, margin: int, windows: int) -> float:
-        """Return the probability that a new run does not cross in ``windows`` windows at one margin.
-
-        Where margins vary, it is a lower bound if none is above this one, and an upper bound if none is below.
-        """
-        values, weights = _thresholds(self.half)
-        within = _below(values - margin, self.half)
-        return _probability(weights * _power(within, windows))
-
-    def crossing(self, margin: int, windows: int) -> float:
-        """Return the probability that a new run crosses within ``windows`` windows at one margin."""
-        return max(0.0, 1.0 - self.silence(margin, windows))
-
-    def transcript(self, margins: Sequence[int], *, crosses: bool) -> float:
-        """Return the probability that a new run is silent at all margins, or crosses at the last one first."""
-        values, weights = _thresholds(self.half)
-        product = weights
-        for place, margin in enumerate(margins):
-            below = _below(values - margin, self.half)
-            product = product * (1.0 - below if crosses and place == len(margins) - 1 else below)
-        return _probability(product)
-
-    def least_shift(self, miss: Fraction, windows: int) -> int:
-        """Return the least shift that misses a count just beyond its threshold with probability ``miss`` at most.
-
-        Args:
-            miss: the probability, between 0 and 1/2, for one run.
-            windows: during which the count is beyond the threshold.
-
-        Raises:
-            UsageError: the shift would be larger than any count.
-        """
-        low, high = -1, 1
-        while self._misses(high, windows) > miss:
-            low, high = high, 2 * high
-            if high > _LARGEST_SHIFT:
-                raise UsageError(f"miss must be one that a run of epsilon {float(self.epsilon):g} can keep, got {miss}")
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._misses(middle, windows) > miss else (low, middle)
-        return high
-
-    def _misses(self, shift: int, windows: int) -> float:
-        return self.silence(shift, windows) * (1 + 1e-9) + CUT
-
-
-def _probability(products: Floats) -> float:
-    return min(1.0, float(ordered_sum(products)))
-
-
-@lru_cache(maxsize=32)
-def _thresholds(epsilon: Fraction) -> tuple[Int64Array, Floats]:
-    """Return the values of ρ and their probabilities."""
-    reach = math.ceil(36 / float(epsilon))
-    values = np.arange(-reach, reach + 1, dtype=np.int64)
-    weights = exp(-float(epsilon) * np.abs(values))
-    return values, weights * ((1 - _a(epsilon)) / (1 + _a(epsilon)))
-
-
-def _below(values: Int64Array, epsilon: Fraction) -> Floats:
-    """Return Pr[ν < k] for each k: a^(1-k) / (1+a) up to 0, and 1 - a^k / (1+a) above it."""
-    tail = exp(-float(epsilon) * np.where(values <= 0, 1 - values, values)) / (1 + _a(epsilon))
-    return np.asarray(np.where(values <= 0, tail, 1 - tail))
-
-
-def _a(epsilon: Fraction) -> float:
-    return float(exp(np.array([-float(epsilon)]))[0])
-
-
-def _power(base: Floats, exponent: int) -> Floats:
-    """Return each number to a whole power, by squaring."""
-    result = np.ones_like(base)
-    while exponent:
-        if exponent & 1:
-            result = result * base
-        base, exponent = base * base, exponent >> 1
-    return result
-
 
 EVENTS, BUDGET, UNBOOKED = "events", "budget", "unbooked"
 """Why a node has no answer: its events of the day are used up, the day's budget opens no further run, or the schedule
 does not query it."""
+_MAGIC, _OWNER, _FIELDS = Magic.SPARSE_VECTOR, 16, 6
 
 
 @dataclass(slots=True)
 class Node:
     """State of one node on the current day (restricted: ``rho``)."""
 
-    above: int = 0
-    """1 while an alert lasts."""
+    above: bool = False
+    """Whether an alert lasts."""
     ups: int = 0
     downs: int = 0
     """Crossings so far, counted apart."""
     waits: Micros = 0
     """Nothing is queried before this instant."""
-    open: int = 0
-    """1 while a run is open."""
+    open: bool = False
+    """Whether a run is open."""
     rho: int = 0
     """ρ of the open run."""
 
@@ -293,7 +187,7 @@ class SparseVector:
         before, above, denied = self._charged(state), list[bool | None](), dict[int, str]()
         for place, node in enumerate(state.nodes):
             reason = self._query(state, node, place, item, (rho[place], nu[place]))
-            above.append(None if reason else bool(node.above))
+            above.append(None if reason else node.above)
             if reason:
                 denied[place] = reason
         return state, [SparseVectorOutput(tuple(above), denied, self._charged(state) - before)]
@@ -304,23 +198,23 @@ class SparseVector:
         """Query one node and update it; return why it has no answer, None where it has one."""
         if not item.scheduled[place]:
             if node.above:
-                node.above, node.open = 0, 0
+                node.above, node.open = False, False
             return UNBOOKED
         if item.end < node.waits:
             return None
         if node.above and self.hysteresis is None:
-            node.above = 0
+            node.above = False
         if (node.downs if node.above else node.ups) >= self.events:
             return EVENTS
         rho, nu = drawn
         if not node.open:
             if not self._pays_one_more(state):
                 return BUDGET
-            node.open, node.rho = 1, rho
+            node.open, node.rho = True, rho
             state.opened += 1
-        if self.margin(place, int(item.counts[place]), above=bool(node.above)) + nu >= node.rho:
-            node.ups, node.downs = node.ups + 1 - node.above, node.downs + node.above
-            node.above, node.open, node.rho, node.waits = 1 - node.above, 0, 0, item.end + self.cooldown
+        if self.margin(place, int(item.counts[place]), above=node.above) + nu >= node.rho:
+            node.ups, node.downs = node.ups + (not node.above), node.downs + node.above
+            node.above, node.open, node.rho, node.waits = not node.above, False, 0, item.end + self.cooldown
         return None
 
     def margin(self, place: int, count: int, *, above: bool) -> int:
@@ -357,96 +251,11 @@ class SparseVector:
         if not self.fits(data):
             raise DataError("threshold state: must have the same terms")
         day, opened, *rest = struct.unpack_from(f"<{2 + _FIELDS * len(self.thresholds)}q", data, len(_MAGIC) + _OWNER)
-        return Runs(day, opened, [Node(*part) for part in _parts(rest)])
+        parts = (rest[at : at + _FIELDS] for at in range(0, len(rest), _FIELDS))
+        nodes = [
+            Node(bool(above), ups, downs, waits, bool(open_), rho) for above, ups, downs, waits, open_, rho in parts
+        ]
+        return Runs(day, opened, nodes)
 
     def _owner(self) -> bytes:
         return hashlib.sha256(f"{self!r}/{self.terms}".encode()).digest()[:_OWNER]
-
-
-_MAGIC, _OWNER, _FIELDS = Magic.SPARSE_VECTOR, 16, 6
-
-
-def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (numbers[at : at + _FIELDS] for at in range(0, len(numbers), _FIELDS))
-
-
-# Free alarms.
-
-_ALARM_MAGIC = Magic.ALARM
-
-
-@dataclass(slots=True)
-class Alarms:
-    """The state of each node; computed from released values alone."""
-
-    above: list[int]
-    """1 while an alert lasts."""
-    waits: list[Micros]
-    """Nothing is queried before this instant."""
-
-
-class Noisy(NamedTuple):
-    """One window: noisy counts of the nodes, its end, and which nodes the schedule queries."""
-
-    counts: Sequence[int]
-    end: Micros
-    scheduled: tuple[bool, ...]
-
-
-class AlarmOutput(NamedTuple):
-    """The published answers for one window: one per node, None where it has none, and the reasons."""
-
-    above: tuple[bool | None, ...]
-    denied: dict[int, str]
-
-
-@dataclass(frozen=True)
-class NoisyAlarm:
-    """A threshold at each of several nodes."""
-
-    thresholds: tuple[int, ...]
-    above: bool
-    """Whether a count above its threshold is the event, or one below it."""
-    shifts: tuple[int, ...]
-    """For each node, the number of devices by which alerts come early, so that an event is rarely missed."""
-    cooldown: Micros
-    """Time after the begin or end of an alert during which nothing is queried."""
-    hysteresis: int | None
-    """An alert ends when a noisy count is this far on the other side; None: with its cool-down."""
-
-    def initial(self) -> Alarms:
-        """Return the state before the first window."""
-        return Alarms([0] * len(self.thresholds), [0] * len(self.thresholds))
-
-    def step(self, state: Alarms, item: Noisy | None) -> tuple[Alarms, list[AlarmOutput | None]]:
-        """Decide on a window; a denied window (None) has no answer and changes nothing."""
-        if item is None:
-            return state, [None]
-        denied = {place: UNBOOKED for place, booked in enumerate(item.scheduled) if not booked}
-        for place, count in enumerate(item.counts):
-            if place in denied:
-                state.above[place] = 0
-            elif item.end >= state.waits[place]:
-                self._query(state, place, count, item.end)
-        return state, [AlarmOutput(tuple(None if p in denied else bool(a) for p, a in enumerate(state.above)), denied)]
-
-    def _query(self, state: Alarms, place: int, count: int, end: Micros) -> None:
-        beyond = count - self.thresholds[place] if self.above else self.thresholds[place] - count
-        if state.above[place] and self.hysteresis is None:
-            state.above[place] = 0
-        crossed = -beyond >= (self.hysteresis or 0) if state.above[place] else beyond - 1 + self.shifts[place] >= 0
-        if crossed:
-            state.above[place], state.waits[place] = 1 - state.above[place], end + self.cooldown
-
-    def encode(self, state: Alarms) -> bytes:
-        """Return the stable byte form."""
-        n = len(self.thresholds)
-        return _ALARM_MAGIC + struct.pack(f"<{2 * n}q", *state.above, *state.waits)
-
-    def decode(self, data: bytes) -> Alarms:
-        """Return the state of a byte form; DataError where it has another number of nodes."""
-        n = len(self.thresholds)
-        if len(data) != len(_ALARM_MAGIC) + 16 * n or not data.startswith(_ALARM_MAGIC):
-            raise DataError("threshold state: must be of the same nodes")
-        numbers = struct.unpack_from(f"<{2 * n}q", data, len(_ALARM_MAGIC))
-        return Alarms([*numbers[:n]], [*numbers[n:]])

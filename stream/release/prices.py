@@ -45,7 +45,7 @@ from stream.mechanisms.changes.factor import Factor, factor_of
 from stream.mechanisms.changes.mechanism import Changes, check_chain
 from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
-from stream.mechanisms.sparse_vector import RunDistribution
+from stream.mechanisms.run_distribution import RunDistribution
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO

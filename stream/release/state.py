@@ -25,8 +25,9 @@ from stream.mechanisms.filter.learning import NightlyState
 from stream.mechanisms.grouper import GrouperState
 from stream.mechanisms.heatmap import Past
 from stream.mechanisms.hierarchy import HierarchyState
+from stream.mechanisms.noisy_alarm import Alarms
 from stream.mechanisms.queries import QueryHistory
-from stream.mechanisms.sparse_vector import Alarms, Runs
+from stream.mechanisms.sparse_vector import Runs
 from stream.mechanisms.wevent import Publication
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of

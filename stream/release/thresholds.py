@@ -29,15 +29,9 @@ from stream.mechanisms.base import Values, noisy_of
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, least_shift
-from stream.mechanisms.sparse_vector import (
-    AlarmOutput,
-    Noisy,
-    NoisyAlarm,
-    RunDistribution,
-    SparseVector,
-    SparseVectorInput,
-    SparseVectorOutput,
-)
+from stream.mechanisms.noisy_alarm import AlarmOutput, Noisy, NoisyAlarm
+from stream.mechanisms.run_distribution import RunDistribution
+from stream.mechanisms.sparse_vector import SparseVector, SparseVectorInput, SparseVectorOutput
 from stream.policy.fields import decimal_string
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.thresholds import ThresholdRelease, nodes_of, thresholds_of

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream.mechanisms.sparse_vector import RunDistribution
+from stream.mechanisms.run_distribution import RunDistribution
 
 EPSILON = Fraction(1)
 HALF = 0.5

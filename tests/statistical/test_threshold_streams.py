@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.noise_labels import Context
-from stream.mechanisms.sparse_vector import EVENTS, RunDistribution, SparseVector, SparseVectorInput, SparseVectorOutput
+from stream.mechanisms.run_distribution import RunDistribution
+from stream.mechanisms.sparse_vector import EVENTS, SparseVector, SparseVectorInput, SparseVectorOutput
 from stream.records import MINUTE
 from stream.release.threshold_guarantees import quiet_bounds
 

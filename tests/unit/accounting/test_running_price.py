@@ -10,8 +10,18 @@ from fractions import Fraction
 
 import pytest
 
-from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise, compose, merged_noises, pure_cost
-from stream.accounting.running_price import DIGITS, rounded_up, running_price
+from stream.accounting.composition import (
+    DIGITS,
+    EpsilonEvent,
+    Gaussian,
+    Laplace,
+    Noise,
+    compose,
+    merged_noises,
+    pure_cost,
+    rounded_up,
+    running_price,
+)
 
 ABOVE = 1.07
 DELTAS = [Fraction(1, 10**4), Fraction(1, 10**6), Fraction(1, 10**9)]

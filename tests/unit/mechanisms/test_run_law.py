@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.sparse_vector import RunDistribution
+from stream.mechanisms.run_distribution import RunDistribution
 
 WIDE = range(-60, 61)
 

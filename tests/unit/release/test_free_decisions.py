@@ -16,7 +16,7 @@ from connectors.cli.subscribe import one_line
 from connectors.records.decoding import read_record
 from connectors.subscribe.nodes import node_values
 from stream.mechanisms.noise_parameters import laplace_noise, least_shift
-from stream.mechanisms.sparse_vector import Alarms, Noisy, NoisyAlarm
+from stream.mechanisms.noisy_alarm import Alarms, Noisy, NoisyAlarm
 from stream.release.backfill import BackfillStage
 from stream.release.state import ReleaseState
 from tacet import ThresholdRecord, typed

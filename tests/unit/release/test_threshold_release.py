@@ -11,7 +11,7 @@ import pytest
 
 from stream.errors import DataError, PolicyError, UsageError
 from stream.keys import LaboratoryKeys
-from stream.mechanisms.sparse_vector import RunDistribution
+from stream.mechanisms.run_distribution import RunDistribution
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
 from stream.policy.privacy_days import PrivacyDays
