@@ -156,17 +156,6 @@ class SparseVector:
         if not self.thresholds or self.events < 1 or self.ticks < 1:
             raise UsageError("thresholds, events and ticks must be at least one")
 
-    @property
-    def vectors(self) -> int:
-        """Number of directions with their own runs: up, or up and down."""
-        return 1 if self.hysteresis is None else 2
-
-    @property
-    def most(self) -> int:
-        """The largest number of runs that one device's day can be charged for."""
-        runs = min(self.ticks, self.vectors * self.events * len(self.thresholds))
-        return runs if self.most_runs is None else min(runs, self.most_runs)
-
     def initial(self) -> Runs:
         """Return the state before the first day."""
         return self._new_day(-1)

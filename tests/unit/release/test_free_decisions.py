@@ -15,6 +15,7 @@ from connectors.cli.main import tacet
 from connectors.cli.subscribe import one_line
 from connectors.records.decoding import read_record
 from connectors.subscribe.nodes import node_values
+from stream.errors import DataError
 from stream.mechanisms.noise_parameters import laplace_noise, least_shift
 from stream.mechanisms.noisy_alarm import Alarms, Noisy, NoisyAlarm
 from stream.release.backfill import BackfillStage
@@ -109,6 +110,21 @@ def test_its_state_has_a_byte_form() -> None:
     assert told is not None
     assert told.above == (True, False)
     assert alarm.decode(alarm.encode(state)) == state == Alarms([1, 0], [13, 0])
+
+
+def test_no_alert_lasts_before_the_first_window() -> None:
+    """An alert would go on here, since the count is not far enough on the other side to end one."""
+    alarm = NoisyAlarm((5,), True, (0,), 3, 2)
+    _, [told] = alarm.step(alarm.initial(), Noisy([5], 10, (True,)))
+    assert told is not None
+    assert told.above == (False,)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_the_state_of_other_nodes_is_refused(nodes: int) -> None:
+    other = NoisyAlarm((5,) * nodes, True, (0,) * nodes, 3, None)
+    with pytest.raises(DataError, match="must be of the same nodes"):
+        NoisyAlarm((5, 9), True, (0, 0), 3, None).decode(other.encode(other.initial()))
 
 
 # --- whoever reads them ---------------------------------------------------------------------------------
