@@ -131,7 +131,7 @@ def catch_strays() -> None:
         log.error("a thread ended with an error", extra={"error": hook.exc_type.__name__})
 
     def of_collector(hook: sys.UnraisableHookArgs) -> None:
-        log.warning("an error nobody could be told of", extra={"error": hook.exc_type.__name__})
+        log.warning("an error could not be raised", extra={"error": hook.exc_type.__name__})
 
     def of_warnings(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, file: object = None,

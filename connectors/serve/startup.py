@@ -126,7 +126,7 @@ def check(config: ServeConfig) -> None:
 
 
 def _check_open(config: ServeConfig) -> None:
-    """Refuse to show anybody what is not meant for everybody, by ``--open`` or on the page of rooms."""
+    """Raise UsageError if ``--open`` or the page of rooms would show an audience that is not public."""
     shown = [("--room", name) for name in config.rooms]
     for option, name in [*([] if config.opened is None else [("--open", config.opened)]), *shown]:
         if name not in config.audiences:

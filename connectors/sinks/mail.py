@@ -339,7 +339,7 @@ class MailSink:
     # --- telling -----------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Mail of silence, of what quiet hours have held back, and of a month that is over."""
+        """Mail silent feeds, mails that quiet hours have held back, and the report of a month that is over."""
         async with self._lock:
             await self._tell(self._silences())
             held = [Episode(*episode) for episode in self._held.values()]

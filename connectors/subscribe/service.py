@@ -50,7 +50,7 @@ class _Event(NamedTuple):
 async def from_service(
     url: str, audience: str, token: str | None, *, whole: bool, after: str | None, cursor: Cursor | None
 ) -> AsyncGenerator[Release | Mark, None]:
-    """Yield the stream of the service: what is there, then ``CAUGHT_UP``, then what is added.
+    """Yield the stream of the service: the stored releases, then ``CAUGHT_UP``, then new ones.
 
     ``whole`` starts at its first record, or after ``after``, or at the cursor; otherwise at the present end. A release
     that was yielded is requested again only if the reader did not return for the next one.

@@ -157,7 +157,7 @@ class DayCharge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PaidDay:
-    """A paid day."""
+    """What each audience has paid for one privacy day."""
 
     terms: Mapping[str, DayTerms]
     """By audience."""

@@ -145,8 +145,8 @@ def on_grid(law: PrivacyLossDistribution, interval: float) -> PrivacyLossDistrib
 
     The mass at a loss x between grid points l and u is divided between both, so that its total is preserved with the
     change and without it: p to u, with p (1 - e^-(u-l)) = mass (1 - e^-(x-l)), and the rest to l. ``law`` is obtained
-    by merging the two points of an outcome; such post-processing costs nothing. The price rises with the
-    square of ``interval`` (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022).
+    by merging the two points of an outcome; such post-processing costs nothing. The price rises with the square of
+    ``interval`` ("connect the dots": Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022).
     """
     losses = law.top - law.step * np.arange(len(law.masses))
     above = np.ceil(losses / interval)

@@ -35,7 +35,7 @@ class LinkDocument(TypedDict):
 
 
 class HeadStatement(TypedDict):
-    """What is signed."""
+    """The statement that the signature of a head covers."""
 
     number: int
     time: str

@@ -47,7 +47,7 @@ class MinEntropy(NamedTuple):
 def minimum_entropy(
     epsilons: Sequence[float], priors: Sequence[float] | None = None, *, most_nodes: int | None = None
 ) -> MinEntropy:
-    """Return γ(Θ).
+    """Return bounds on γ(Θ), the min-entropy of the costs Θ.
 
     Args:
         epsilons: ε_i >= 0 of each predicate, finite, at least one.

@@ -135,7 +135,7 @@ class Continuation:
     def __init__(
         self, configured: Policy, accepted: Iterable[PolicyDocument], versions: Iterable[str], *, accept_policy: bool
     ) -> None:
-        """Start.
+        """Set the configured policy, and what the cluster has accepted before.
 
         Args:
             configured: the policy to use from now on.

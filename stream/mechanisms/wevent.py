@@ -155,7 +155,7 @@ class Repeated:
         return np.array([move.change for move in self.state.moves]).reshape(-1, len(self.state.values))
 
     def _wider(self, own: int, changes: Ints, zones: int) -> Ints:
-        """Return h_r.
+        """Return h_r, the half-width r windows after the publication.
 
         Args:
             own: h_0.
@@ -271,11 +271,11 @@ class Uniform(_WEvent):
 
     @property
     def noise(self) -> NoiseParameter:
-        """At ε/w."""
+        """The noise of each window, of scale w/ε."""
         return laplace_noise(self.epsilon / self.windows)
 
     def step(self, state: Publication, item: TickInput) -> tuple[Publication, list[Values]]:
-        """Publish."""
+        """Publish the counts with the noise of a window."""
         after = Publication(self._noisy(item, UNITS), UNITS, 0, 0, UNITS)
         return after, [self._values(after)]
 
@@ -288,7 +288,7 @@ class Sample(_WEvent):
 
     @property
     def noise(self) -> NoiseParameter:
-        """At all of ε."""
+        """The noise of one publication, of scale 1/ε."""
         return laplace_noise(self.epsilon)
 
     def step(self, state: Publication, item: TickInput) -> tuple[Publication, list[Values]]:

@@ -549,5 +549,6 @@ def _results_without_ledger(partition: int, topic: str) -> UsageError:
     """Return the error for results whose ledger is missing: with an empty one their windows would be released again."""
     return UsageError(
         f"partition {partition}: must have the audit and snapshot records that belong to what {topic} holds, but "
-        "both are empty; fresh books would release windows again; 'tacet recover --kafka' lists the remedies"
+        "both are empty; with an empty ledger their windows would be released a second time; 'tacet recover --kafka' "
+        "lists the remedies"
     )

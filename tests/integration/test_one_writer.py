@@ -146,7 +146,8 @@ def test_topics_that_are_set_otherwise_or_were_made_anew_are_refused_with_their_
     make_anew(scenario.kafka, AUDIT)
     make_anew(scenario.kafka, SNAPSHOT)
     done = tacet("worker", *scenario.words(), code=2)
-    assert "fresh books would release windows again; 'tacet recover --kafka'" in done.stderr.splitlines()[-1]
+    said = done.stderr.splitlines()[-1]
+    assert "with an empty ledger their windows would be released a second time; 'tacet recover --kafka'" in said
     assert len(bodies(scenario.kafka, PRIVATE)) == before
     report = findings(scenario)
     assert any("audit and snapshot hold none" in found["what"] for found in report)

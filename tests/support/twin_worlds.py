@@ -241,7 +241,7 @@ def _silence(rng: random.Random) -> tuple[str, Micros, Micros]:
 
 
 def _in_force(happenings: Sequence[Happening]) -> tuple[Happening, ...]:
-    """Let whatever changes no policy go on under the one that is in force then."""
+    """Give each event the policy that is in force at its time."""
     found, policy = list[Happening](), 0
     for each in happenings:
         policy = max(policy, each.policy)

@@ -113,7 +113,7 @@ class Odds(_Described):
 
 
 class Habit(_Described):
-    """What is given away of somebody whose value was sensitive on each day so far."""
+    """The odds factor of somebody whose value was sensitive on each day so far."""
 
     days: int
     factor: Factor

@@ -28,9 +28,9 @@ At a site that counts **logins** each row bears the pseudonym of the login that 
 (``stream.sensing.logins``) knows to whom a row without one belongs. Memory is kept by device and login, so that nothing
 that one login sends decides about another's messages. A message that repeats its login's last one is sent all the same:
 another login may have used the device in between, and what follows belongs to the one that used it last. A message
-without a login is sent as it is, and not remembered: a
-restart of an access server, or a message from elsewhere, ends no stay that such a message opened. A message from
-another site ends none at all. Names of earlier epochs need no end, as stays end with their day.
+without a login is sent as it is, and not remembered: a restart of an access server, or a message from elsewhere, ends
+no stay that such a message opened. A message from another site ends none at all. Names of earlier epochs need no end,
+as stays end with their day.
 
 A restarted connector remembers nothing, and its messages are never older than itself. Names of earlier epochs are then
 ended all the same; a stay at another site, or of an access server that restarts, lasts until ``session_limit``.
@@ -494,7 +494,7 @@ class Ingest:
         self, state: IngestState, source: str, place: AccessPointEntry, client: ClientKey, sighting: Sighting,
         time: Micros,
     ) -> Outcome:  # fmt: skip
-        """Send where a device is, unless its last message says the same."""
+        """Add a row for a device's place, unless its last row says the same."""
         site, zone, radio = place
         batch, seen, limits = (site, source), state.devices[site], self._sites[site]
         names = limits.names

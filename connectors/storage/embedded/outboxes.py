@@ -120,12 +120,9 @@ def _put(box: sqlite3.Connection, record: OutboxRecord) -> None:
 # Outboxes of the two roles
 
 APART: Micros = 5 * MINUTE
-"""Event time between two records of a site's figures.
-
-Figures that depend on people are published only for so long a time ...
-"""
+"""Least event time between two records of a site's figures that depend on people."""
 TOGETHER = 8
-"""... and only for so many access points."""
+"""Least number of access points for which figures that depend on people are published."""
 KEPT: Micros = 7 * DAY
 
 

@@ -46,7 +46,7 @@ def _place(record: Record) -> tuple[int, int]:
 
 
 async def put_back(servers: str, records: Iterable[OutputRecord]) -> None:
-    """Write records behind what their topics hold. AbsentTopicError if one of these topics is missing."""
+    """Append records to their topics. AbsentTopicError if one of these topics is missing."""
     records = list(records)
     producer = producer_of(servers)
     try:

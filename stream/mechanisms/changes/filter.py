@@ -111,7 +111,7 @@ class Estimated(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """The day as all of it tells."""
+    """Smoothed estimates of a day, given all of its noisy values."""
 
     counts: Estimated
     """Of each tick, shape [ticks, nodes]."""
