@@ -126,6 +126,8 @@ def try_states(recording: Recording, tmp_path: Path, seed: int, number: int) -> 
             damaged = remove_damaged_index(folder, disk)
             if "open" in disk.reports:
                 check_kept(folder, disk, index_was_damaged=damaged)
+            else:
+                assert not damaged, "the first start left an index that cannot be opened"
             check_copies(folder, disk, recording, tmp_path / "restored")
             go_on(folder, disk, recording)
         except BaseException as error:

@@ -311,10 +311,9 @@ async def topic_partitions(owner: Any, topic: str) -> set[int] | None:
     client = _client_of(owner)
     client.add_topic(topic)
     await client.force_metadata_update()
-    if client.cluster.partitions_for_topic(topic) is None:  # that answer may belong to an earlier request
-        answered = await client.force_metadata_update()
-        if not answered:
-            raise ConnectionError(f"topic {topic}: no broker answers whether it exists")
+    known = client.cluster.partitions_for_topic(topic)
+    if known is None and not await client.force_metadata_update():  # that answer may belong to an earlier request
+        raise ConnectionError(f"topic {topic}: no broker answers whether it exists")
     if topic in client.cluster.unauthorized_topics:
         return None
     return set(client.cluster.partitions_for_topic(topic) or ())

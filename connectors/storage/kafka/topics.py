@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +132,7 @@ class Created:
 
 async def create_topics(
     bootstrap: str,
-    names: Iterable[str],
+    names: Collection[str],
     *,
     partitions: int = 4,
     replication: int | None = None,
@@ -182,7 +182,7 @@ class TopicSettings:
     replication: int = 1
 
 
-async def existing_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicSettings]:
+async def existing_topics(bootstrap: str, names: Collection[str]) -> dict[str, TopicSettings]:
     """Return the settings of those topics that exist; UsageError if this user may not read them."""
     admin = _admin(bootstrap)
     try:
@@ -309,7 +309,7 @@ def _min_insync(replication: int) -> str:
     return "2" if replication >= 3 else "1"
 
 
-async def _existing(admin: Any, names: Iterable[str]) -> dict[str, list[int]]:
+async def _existing(admin: Any, names: Collection[str]) -> dict[str, list[int]]:
     """Return the number of copies of each partition, by topic, for those topics that exist."""
     there = set(await admin.list_topics())
     wanted = [name for name in names if name in there]
