@@ -150,9 +150,10 @@ def test_a_value_that_no_store_has_is_not_read(altered: Callable[..., Path], mon
     assert not (scenario / "again").exists()
 
 
-def test_a_damaged_file_is_not_put_back_whatever_its_digest_says(altered: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("name", ["store.sqlite", "private/facilities.sqlite"])
+def test_a_damaged_file_is_not_put_back_whatever_its_digest_says(altered: Callable[..., Path], name: str) -> None:
     scenario = altered("SELECT 1")
-    file = scenario / "backup" / "store.sqlite"
+    file = scenario / "backup" / name
     content = bytearray(file.read_bytes())
     for place in range(4096 * 2, len(content), 4096):  # the head of each page behind the schema's
         content[place : place + 12] = b"\xff" * 12
@@ -160,6 +161,7 @@ def test_a_damaged_file_is_not_put_back_whatever_its_digest_says(altered: Callab
     seal(scenario / "backup")
     done = restored(scenario)
     assert done.code != 0
+    assert f"{name}: must be a complete" in done.problem
     assert not (scenario / "again").exists()
 
 

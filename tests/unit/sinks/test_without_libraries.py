@@ -26,6 +26,13 @@ for sys.argv[1:] in json.loads(sys.argv[1]):
         print(end.code)
 """
 )
+LOADED = """
+import sys
+sys.modules.update(httpx=None, matplotlib=None)
+import connectors.lab.attacks.report
+import connectors.lab.experiments.decision_report
+import connectors.sources.cloud.event_stream
+"""
 VERBS = [
     ("sink mqtt", ["--cursor", "c", "--broker", "127.0.0.1:1"]),
     ("sink webhook", ["--cursor", "c", "--to", "https://example.org", "--secret-file", "secret"]),
@@ -37,6 +44,11 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
+
+
+def test_modules_that_draw_or_follow_streams_are_loaded_without_their_libraries(tmp_path: Path) -> None:
+    done = python(tmp_path, "-c", LOADED)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_verb_says_what_to_install(tmp_path: Path) -> None:
