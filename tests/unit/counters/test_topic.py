@@ -142,6 +142,17 @@ async def test_windows_are_delivered_by_the_clock_up_to_the_last_one(broker: Bro
     assert await poured(broker, now, 3) == [window(0, 3), window(1, 4), window(2, 5)]
 
 
+async def test_a_topic_that_does_not_exist_is_named_by_its_option(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def partitions_of(_: Any, name: str) -> list[int]:
+        raise UsageError(f"topic {name}: does not exist")
+
+    monkeypatch.setattr(topic_module, "partitions_of", partitions_of)
+    with pytest.raises(UsageError, match=r"^--topic: topic counters: does not exist"):
+        await poured(broker, Clock(BEGIN), 1)
+
+
 async def test_nothing_is_closed_while_the_topic_cannot_be_read_and_then_nothing_is_missing(broker: Broker) -> None:
     broker.rows += [row(0), row(1, 4)]
     broker.troubles += [KafkaError(), TimeoutError(), ConnectionError()]

@@ -218,13 +218,21 @@ async def test_a_key_that_is_refused_stops_its_stream_alone_and_is_tried_again(
 async def test_a_stream_whose_key_is_refused_is_tried_again_with_the_same_key(
     certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waits, sleep = list[float](), asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(seconds)
+
     monkeypatch.setattr(event_stream, "REFUSED_WAIT", 0.05)
+    monkeypatch.setattr(event_stream.asyncio, "sleep", noted)
     async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
         server.status = "401 Unauthorized"
         server.give.put_nowait(None)
         await until(lambda: len(server.heads) > 2)
         server.status = "200 OK"
         await until(lambda: service.streams_connected)
+    assert 0.05 in waits, "it is not tried again at once"
 
 
 async def test_a_compressed_stream_is_not_unpacked(certificate: Path, tmp_path: Path) -> None:

@@ -77,6 +77,10 @@ async def test_rows_are_durable_before_they_are_acknowledged(tmp_path: Path) -> 
         assert [kept.access_point for kept in sink.rows] == [RADIO]
 
 
+def test_a_socket_has_its_path_for_an_address(tmp_path: Path) -> None:
+    assert listener.SocketListener(tmp_path / "hooks", ()).address == (str(tmp_path / "hooks"), 0)
+
+
 async def test_an_ingest_that_ends_without_having_stored_keeps_nothing(tmp_path: Path) -> None:
     class Broken(Log):
         async def append(self, message: Any) -> None:
