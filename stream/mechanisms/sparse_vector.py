@@ -35,8 +35,7 @@ stays open after the last event: here there is none, as its answers could not be
 Never published: counts, ρ, ν, the distance to a threshold. The state contains ρ and is as restricted as a count.
 
 **States of a node** on one privacy day, which begins with "below, no run". A crossing starts the cool-down: the last
-answer is repeated and nothing is tested. "At once" means that the rows of the next state apply to the same
-window.
+answer is repeated and nothing is tested. "At once" means that the rows of the next state apply to the same window.
 
     state            event                                   next                     answer
     below            the schedule does not query the node    the same                 none (unbooked)

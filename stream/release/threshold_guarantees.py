@@ -7,8 +7,8 @@
     q        crossing   probability that a new run crosses within W windows of a quiet node
 
 **Misses.** A run misses an event with probability m = Pr[silence in d windows just beyond the threshold], exactly
-(``mechanisms.sparse_vector``). The run that is open when an event begins depends on the output of earlier runs, and a
-run that has survived for long probably has a high ρ. But for each of the at most E runs that may be open then, the
+(``mechanisms.run_distribution``). The run that is open when an event begins depends on the output of earlier runs, and
+a run that has survived for long probably has a high ρ. But for each of the at most E runs that may be open then, the
 probability that it is open and misses the event is at most m. An event that is not denied is therefore missed with
 probability E m at most, after any earlier output. The shift is the smallest with E m <= ``miss``.
 
