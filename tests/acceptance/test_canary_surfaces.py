@@ -18,7 +18,6 @@ import httpx
 import pytest
 
 from connectors.keys import key_files
-from connectors.secrets.private_files import replace_file
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.storage.embedded.runner import opened
 from stream.encoding import decode_message
@@ -29,14 +28,11 @@ from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
 from tests.acceptance.serve.services import eventually, served, wanted
 from tests.acceptance.test_canary import MACS, RELEASES, Needles, day_of_traps
+from tests.support.fixed_key import write_fixed_key
 from tests.support.small_building import ATTRIBUTES, EVENING, SITE, policy_text, write_csv
 from tests.unit.release.test_counter_sites import BEGIN, TICK, text, window
 from tests.unit.release.test_counter_sites import SITE as MALL
 
-KEY = {
-    "tacet_key": 1, "laboratory": True, "ledger": "0011223344556677", "pseudonym": "a1" * 32,
-    "noise": {"root": "b2" * 32}, "audit": "c3" * 32, "data": {"day": 0, "key": "d4" * 32}, "store": None,
-}  # fmt: skip
 TEXT = "[restricted]\noccupancy = true\npresence = true\n" + policy_text(RELEASES + ATTRIBUTES, tick="5min")
 COUNT = 765_432
 COUNTED = text(
@@ -49,7 +45,7 @@ AUDIENCES = ("facilities", "public", "board")
 def make(folder: Path, policy: str, messages: list[Message], until: int) -> None:
     """Fill a store up to a message; what waits for its window then lies in it, and in its write-ahead log."""
     (folder / "policy.toml").write_text(policy)
-    replace_file(folder / "key", KEY)
+    write_fixed_key(folder / "key")
     with opened(load_policy(policy), folder / "key", folder / "store") as (runner, _):
         for message in messages[:until]:
             runner.process(message, durable=False)

@@ -225,7 +225,7 @@ async def test_a_stream_whose_key_is_refused_is_tried_again_with_the_same_key(
         await sleep(seconds)
 
     monkeypatch.setattr(event_stream, "REFUSED_WAIT", 0.05)
-    monkeypatch.setattr(event_stream.asyncio, "sleep", noted)
+    monkeypatch.setattr(asyncio, "sleep", noted)
     async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
         server.status = "401 Unauthorized"
         server.give.put_nowait(None)
