@@ -35,6 +35,7 @@ from stream.lab.simulator.events import DAY_SHOWN, Simulation, simulate
 from stream.records import HOUR, SECOND, Micros
 from tests.acceptance.command_line import tacet
 from tests.acceptance.hurried import Hurried
+from tests.support.ports import free_port
 from tests.unit.radius.accounting_requests import INTERIM, SECRET, request
 from tests.unit.snmp.v3_controller import AUTH, ENGINE, PRIVACY, Controller, source, user
 
@@ -113,22 +114,15 @@ def _run_words() -> list[str]:
         "--key-file",
         "key",
         "--udp",
-        f"0.0.0.0:{_free(socket.SOCK_DGRAM)}",
+        f"0.0.0.0:{free_port(socket.SOCK_DGRAM)}",
         "--radius",
-        f"{HOSTS[RADIUS]}:{_free(socket.SOCK_DGRAM)}",
+        f"{HOSTS[RADIUS]}:{free_port(socket.SOCK_DGRAM, HOSTS[RADIUS])}",
     ]
 
 
 def _serve_words() -> list[str]:
     return ["--audience", "facilities", "--audience", "public", "--account", "--operator", "--index", "index",
-            "--listen", f"127.0.0.1:{_free(socket.SOCK_STREAM)}"]  # fmt: skip
-
-
-def _free(kind: socket.SocketKind) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind((HOSTS[RADIUS] if kind == socket.SOCK_DGRAM else HOSTS[0], 0))
-        port: int = probe.getsockname()[1]
-        return port
+            "--listen", f"127.0.0.1:{free_port()}"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +142,7 @@ class Service:
 def _service(made: Soak, clock: Hurried, verb: str, *words: str) -> Iterator[Service]:
     files = {"SNMP_COMMUNITIES": "communities", "SNMP_USERS": "users.toml", "RADIUS_CLIENTS": "clients.toml"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TACET_")}
-    metrics, log = _free(socket.SOCK_STREAM), made.folder / f"{verb}.log"
+    metrics, log = free_port(), made.folder / f"{verb}.log"
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.acceptance.hurried", str(clock.times), str(clock.wall), str(clock.origin), verb,
          "--policy", "policy.toml", "--store", "store", *words, "--metrics", f"127.0.0.1:{metrics}"],

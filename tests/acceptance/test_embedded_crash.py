@@ -38,6 +38,7 @@ from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record
 from tests.support.hash_chain import verify_chain
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 from tests.support.small_building import (
     ACCESS_POINTS,
     COUNTS,
@@ -266,9 +267,7 @@ def listening(scenario: Path, tmp_path: Path) -> Iterator[Any]:
     """Start, and start again, a run on one UDP port."""
     (tmp_path / "communities").write_text("crashes\n")
     (tmp_path / "communities").chmod(0o600)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(socket.SOCK_DGRAM)
     environment = os.environ | {"TACET_SNMP_COMMUNITIES_FILE": str(tmp_path / "communities")}
     started: list[subprocess.Popen[str]] = []
 

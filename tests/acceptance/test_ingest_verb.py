@@ -28,6 +28,7 @@ from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, here, t
 from tests.integration.kafka_brokers import Broker, clear_topics
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 
 KNOWN = bytes.fromhex("020000000e01")
 CLIENT = "3c0000000"
@@ -44,9 +45,7 @@ class Scenario:
         self.env = os.environ | {"TACET_SNMP_COMMUNITIES_FILE": str(folder / "communities")}
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port(socket.SOCK_DGRAM)
 
     @staticmethod
     def files(folder: Path) -> Path:

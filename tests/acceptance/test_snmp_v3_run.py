@@ -17,6 +17,7 @@ from connectors.sources.snmp.sender import send
 from stream.records import SECOND
 from tests.acceptance.command_line import tacet
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 from tests.support.small_building import SOURCES, policy_text
 from tests.unit.snmp.v3_controller import AUTH, ENGINE, PRIVACY, Controller
 
@@ -43,9 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *datagrams: bytes) -> Any:
     """Run, send, and end it; return what it counted."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind((SOURCES[0], 0))
-        port = probe.getsockname()[1]
+    port = free_port(socket.SOCK_DGRAM, SOURCES[0])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TACET_")}
     shared: list[str | Path] = [
         "--policy",

@@ -27,11 +27,12 @@ import pytest
 import yaml
 
 from connectors.cli.main import tacet
-from tests.integration.kafka_brokers import Broker, await_port, clear_topics, free_port, kafka_jars
+from tests.integration.kafka_brokers import Broker, await_port, clear_topics, kafka_jars
 from tests.integration.secured_kafka import JAVA_TOOLS, java_tool
 from tests.integration.storm import answers_sigterm
 from tests.support.documents import DOCUMENTS, ROOT, Block, blocks
 from tests.support.patience import PATIENCE, wait_until
+from tests.support.ports import free_port
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
 SCENARIOS = {"", AFTER_GUIDE, "kafka", "kafka secured", "compose"}
@@ -58,9 +59,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def with_free_port(script: str) -> str:
     """Let a receiver listen where nobody else on this machine does."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return script.replace("127.0.0.1:1162", f"127.0.0.1:{probe.getsockname()[1]}")
+    return script.replace("127.0.0.1:1162", f"127.0.0.1:{free_port(socket.SOCK_DGRAM)}")
 
 
 def script_of(block: Block) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.kafka_brokers import free_port
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 
 _BESIDE = "/usr/sbin:/usr/bin:/usr/local/bin"
 

@@ -28,6 +28,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from connectors.storage.kafka.aiokafka_client import brokers_without
 from connectors.storage.kafka.connection import Access
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 
 VERSION = "4.3.1"
 IMAGE = f"apache/kafka:{VERSION}"
@@ -426,13 +427,6 @@ def kafka_jars() -> Path | None:
 
 
 # --- ports ----------------------------------------------------------------------------------------------
-
-
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Return a port of the loopback that nobody uses."""
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_port(bootstrap: str, alive: Callable[[], bool] = lambda: True) -> None:

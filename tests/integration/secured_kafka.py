@@ -24,7 +24,8 @@ from connectors.storage.kafka.connection import Access
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
 from tests.acceptance.command_line import here
-from tests.integration.kafka_brokers import JavaBroker, NoKafkaError, find_secured, free_port, kafka_jars
+from tests.integration.kafka_brokers import JavaBroker, NoKafkaError, find_secured, kafka_jars
+from tests.support.ports import free_port
 
 ADMIN, BROKER = "admin", "broker"
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}

@@ -32,11 +32,12 @@ from stream.records import HOUR, SECOND, ObservationBatch, Row
 from stream.schemas import OBSERVATIONS, rfc3339
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
 from tests.integration.external_programs import Running, program, prometheus
-from tests.integration.kafka_brokers import Broker, free_port
+from tests.integration.kafka_brokers import Broker
 from tests.integration.metrics_services import Watched, until, watched
 from tests.integration.test_alert_rules import FOLDER
 from tests.integration.test_prometheus_export import answer
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 from tests.support.small_building import ACCESS_POINTS, EVENING, people, policy_text, write_csv
 
 pytestmark = [pytest.mark.long]

@@ -34,10 +34,11 @@ from connectors.storage.kafka.topics import create_topics
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.integration.kafka_brokers import Broker, administrator, delete_topics, free_port
+from tests.integration.kafka_brokers import Broker, administrator, delete_topics
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.documents import section
 from tests.support.patience import until, within_patience
+from tests.support.ports import free_port
 from tests.support.receivers import Hands, Log
 from tests.unit.snmp.test_telegraf import AS_DIGITS, AS_TEXT
 

@@ -27,10 +27,11 @@ from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here
 from tests.acceptance.test_log_lines import CANARY, JSON, lines_of
-from tests.integration.kafka_brokers import Broker, JavaBroker, administrator, clear_topics, free_port
+from tests.integration.kafka_brokers import Broker, JavaBroker, administrator, clear_topics
 from tests.integration.storm import records
 from tests.integration.two_writers import Scenario, all_out, assert_one_history
 from tests.support.patience import PATIENCE, wait_until
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.kafka
 RESTRICTED = "[restricted]\noccupancy = true\npresence = true\n" + POLICY

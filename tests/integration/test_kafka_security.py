@@ -37,7 +37,6 @@ from stream.errors import TacetError, UsageError
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, private_topic
 from tests.acceptance.command_line import command, here, run
-from tests.integration.kafka_brokers import free_port
 from tests.integration.secured_kafka import (
     ADMIN,
     FOREIGN,
@@ -51,6 +50,7 @@ from tests.integration.secured_kafka import (
     rules_of,
 )
 from tests.support.patience import PATIENCE, waiting_for
+from tests.support.ports import free_port
 from tests.support.receivers import Log
 from tests.unit.kafka.test_acls import READS, WRITES
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,8 +41,9 @@ from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 from tests.integration import client_tables
 from tests.integration.client_tables import CISCO, cisco, write
-from tests.support.net_snmp import HOST, free_udp_port, snmpd
+from tests.support.net_snmp import HOST, snmpd
 from tests.support.patience import waiting_for
+from tests.support.ports import free_port
 from tests.support.small_building import SITE, access_point, laboratory, policy_text
 from tests.support.virtual_loop import run_virtually
 
@@ -84,7 +86,8 @@ class Agent(NamedTuple):
         if rows is not None:
             at = {device: bytes.fromhex(access_point(zone).replace(":", "")) for device, zone in rows.items()}
             write(self.rows, cisco((device, radio, 3) for device, radio in at.items()))
-        reader = CommunityReader(HOST, free_udp_port() if rows is None else self.port, TABLE, COMMUNITY.encode)
+        port = free_port(socket.SOCK_DGRAM) if rows is None else self.port
+        reader = CommunityReader(HOST, port, TABLE, COMMUNITY.encode)
         return asyncio.run_coroutine_threadsafe(reader.read(), self.loop).result()
 
 

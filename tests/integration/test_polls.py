@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -41,6 +40,7 @@ from tests.integration.client_tables import CISCO, Cell, cisco, index, write
 from tests.support.day_policies import day_release
 from tests.support.net_snmp import HOST, snmpd
 from tests.support.patience import PATIENCE, waiting_for
+from tests.support.ports import free_port
 from tests.support.small_building import ACCESS_POINTS, SITE, SOURCES, policy_text
 
 pytestmark = pytest.mark.snmptrap
@@ -237,12 +237,6 @@ def of_logins(folder: Path, port: int) -> dict[str, str]:
     policy = policy_text(day_release(), tick="1min", site=days).replace(f'"{SOURCES[0]}"', f'"{HOST}"')
     (folder / "policy").write_text(policy.replace("[[audience]]", declared + "[[audience]]", 1))
     return env
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def scraped(port: int) -> str:

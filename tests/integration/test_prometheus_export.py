@@ -17,9 +17,9 @@ import pytest
 
 from tests.acceptance.command_line import command
 from tests.integration.external_programs import program, prometheus
-from tests.integration.kafka_brokers import free_port
 from tests.support.documents import ROOT
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 from tests.support.released_store import give
 from tests.unit.sinks.test_latest_metrics import exposed, record
 

@@ -24,9 +24,9 @@ from connectors.sources.radius.clients import Client, Clients
 from connectors.sources.radius.listener import AccountingListener
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.integration.kafka_brokers import free_port
 from tests.support.documents import ROOT
 from tests.support.patience import within_patience
+from tests.support.ports import free_port
 from tests.support.receivers import Log
 
 pytestmark = pytest.mark.radclient

@@ -22,6 +22,7 @@ from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, ObservationBatch
 from tests.support.documents import section
 from tests.support.patience import until, within_patience
+from tests.support.ports import free_port
 from tests.support.receivers import Log
 
 pytestmark = pytest.mark.snmptrap
@@ -57,9 +58,7 @@ async def test_traps_of_both_versions_come_through_and_a_wrong_community_does_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(socket.SOCK_DGRAM)
     configuration, words = documented(port)
     Path("snmptrapd.conf").write_text(configuration)
     os.mkfifo("pipe")

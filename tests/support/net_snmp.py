@@ -12,16 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+
 HOST = "127.0.0.1"
 SNMPD = shutil.which("snmpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 """The agent's program; None if it is not installed (Debian: ``snmpd``)."""
-
-
-def free_udp_port() -> int:
-    """Return a UDP port of loopback that nobody uses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])
 
 
 @asynccontextmanager
@@ -34,7 +29,7 @@ async def snmpd(folder: Path, settings: str) -> AsyncIterator[int]:
         pytest.fail("net-snmp's snmpd is required here and missing")
     if SNMPD is None:
         pytest.skip("net-snmp's snmpd is not installed (Debian: snmpd)")
-    port, file = free_udp_port(), folder / "snmpd.conf"
+    port, file = free_port(socket.SOCK_DGRAM), folder / "snmpd.conf"
     file.write_text(settings)
     child = await asyncio.create_subprocess_exec(
         SNMPD, "-f", "-Lo", "-C", "-c", file, "-I", "-smux", f"udp:{HOST}:{port}",

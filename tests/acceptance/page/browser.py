@@ -71,6 +71,8 @@ def launched(playwright: Playwright, program: Path) -> Browser:
 def served(application: ASGIApp, port: int = 0) -> Iterator[str]:
     """Serve an application on loopback from a thread of its own; yields its address. Port 0: one that is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        # A port that was served before may still have connections in TIME_WAIT.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         config = uvicorn.Config(
             application, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1, access_log=False

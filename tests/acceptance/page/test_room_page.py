@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +15,10 @@ from starlette.routing import Route
 from connectors.serve.app import application
 from tests.acceptance.page.browser import served, watched
 from tests.acceptance.page.test_page_looks import serious
+from tests.support.ports import free_port
 from tests.unit.serve.test_room import NOON, POLICY_TEXT, TICK, Ground, record
 
 EVIL = "<script>alert(1)</script> !figure =cmd \u202egnp"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def parent(address: str) -> Starlette:
