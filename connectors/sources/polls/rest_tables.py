@@ -16,6 +16,7 @@ wired clients, and no published form shows SmartZone's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ UNIFI_PAGE, OMADA_PAGE, SMARTZONE_PAGE, MIST_PAGE, MERAKI_PAGE = 200, 1000, 1000
 MERAKI_SPAN = 300
 """Seconds in which a client of Meraki must have used the network: its list is by time, not by association."""
 SMARTZONE = "/wsg/api/public/v11_1"
+LOG_OUT_WITHIN = 5.0
+"""Seconds for the end of a session whose table could not be read."""
 Credentials = Mapping[str, str]
 """What each request carries: headers, or of SmartZone a parameter."""
 
@@ -92,7 +95,7 @@ class RestReader:
         self._user_name = system.user_name if logins else ""
 
     async def read(self) -> Table:
-        """Log in, read each site, and log out, also if a site cannot be read."""
+        """Log in, read each site, and log out, also if a site cannot be read or the poll is cancelled."""
         access = self._access()
         async with session(self._server, self._system.spacing) as rest:
             credentials = await self._system.log_in(rest, access)
@@ -102,9 +105,10 @@ class RestReader:
                     clients = await self._system.read(rest, access, site, credentials)
                     for row in clients_of(clients, self._user_name):
                         found.setdefault((row.client, row.user_name), row)
-            except PollError:
-                with suppress(PollError):  # the reading's failure is the reason
-                    await self._log_out(rest, credentials)
+            except (PollError, asyncio.CancelledError):  # a poll that reaches its limit is cancelled
+                with suppress(PollError, TimeoutError):  # the reading's failure is the reason
+                    async with asyncio.timeout(LOG_OUT_WITHIN):
+                        await self._log_out(rest, credentials)
                 raise
             await self._log_out(rest, credentials)
             if len(found) > MOST_ROWS:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.sources.polls import rest
+from connectors.sources.polls import rest, rest_tables
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.rest import SHIFTED, Page, Rows, first_page, following, paged
 from connectors.sources.polls.rest_tables import MIST_PAGE, SYSTEMS, Clients, RestAccess, RestReader
@@ -269,6 +269,43 @@ async def test_a_reading_that_failed_keeps_its_reason_where_the_ticket_is_refuse
         with pytest.raises(PollError) as reported:
             await reader("smartzone", system).read()
         assert reported.value.reason == MALFORMED
+
+
+async def test_a_ticket_of_smartzone_is_given_back_when_the_poll_is_late(tmp_path: Path) -> None:
+    tickets, deadline = smartzone([]), asyncio.timeout(None)
+
+    def handle(asked: Request) -> Answer:
+        if not asked.path.endswith("/query/client"):
+            return tickets(asked)
+        deadline.reschedule(asyncio.get_running_loop().time())
+        return 503, {"retry-after": "19"}, {}
+
+    async with serving(tmp_path, handle) as system:
+        with pytest.raises(TimeoutError):
+            async with deadline:
+                await reader("smartzone", system).read()
+        assert [query.method for query in system.requests] == ["POST", "POST", "DELETE"]
+
+
+async def test_a_poll_that_is_late_waits_a_moment_only_for_the_end_of_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_tables, "LOG_OUT_WITHIN", 0.05)
+    tickets, deadline = smartzone([]), asyncio.timeout(None)
+
+    def handle(asked: Request) -> Answer:
+        if asked.path.endswith("/query/client"):
+            deadline.reschedule(asyncio.get_running_loop().time())
+            return 503, {"retry-after": "19"}, {}
+        status, headers, body = tickets(asked)
+        unfinished = {"content-length": "9999"} if asked.method == "DELETE" else {}
+        return status, headers | unfinished, body
+
+    async with serving(tmp_path, handle) as system:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(15), deadline:
+                await reader("smartzone", system).read()
+        assert deadline.expired()
 
 
 # --- pages ----------------------------------------------------------------------------------------------
