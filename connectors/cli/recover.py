@@ -67,7 +67,7 @@ def recover(
         if key_file is None or policy is None:
             raise click.UsageError("--reopen needs --key-file and --policy")
         _resume_sites(policy, key_file, store, reopen)
-    _report(store_obstacles(store, key_file, policy, wall_clock()), as_json=as_json)
+    _report(store_obstacles(store, key_file, policy, wall_clock(), policy_file=policy_file), as_json=as_json)
 
 
 def _resume_sites(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:

@@ -75,9 +75,11 @@ REPUBLISH = Remedy(
 )
 
 
-def store_advice(folder: Path | str = "DIR", key_file: Path | str | None = "FILE") -> Advice:
-    """Return the remedies of an embedded store."""
-    key = key_file or "FILE"
+def store_advice(
+    folder: Path | str = "DIR", key_file: Path | str | None = None, policy_file: Path | str | None = None
+) -> Advice:
+    """Return the remedies of an embedded store; commands have placeholders for files that are None."""
+    key, policy = key_file or "FILE", policy_file or "POLICY"
     return Advice(
         command="tacet run",
         copy=Remedy(
@@ -102,7 +104,7 @@ def store_advice(folder: Path | str = "DIR", key_file: Path | str | None = "FILE
             f"budgets and account continue in the new store; {STARTS_AGAIN}",
         ),
         rebuild=None,
-        reopen=lambda site: f"'tacet recover --store {folder} --key-file {key} --policy POLICY --reopen {site}'",
+        reopen=lambda site: f"'tacet recover --store {folder} --key-file {key} --policy {policy} --reopen {site}'",
         accept_policy=Remedy("'tacet run --accept-policy'", f"{STARTS_AGAIN}; budgets and account continue"),
         same_policy=Remedy("'tacet run' with the policy of that version", "none"),
         versions_between="if that version is older, then 'tacet run --accept-policy' of each version between",

@@ -40,7 +40,12 @@ from stream.schemas import rfc3339
 
 
 def store_obstacles(
-    folder: Path, key_file: Path | None, policy: PolicyDocument | None, now: Micros | None = None
+    folder: Path,
+    key_file: Path | None,
+    policy: PolicyDocument | None,
+    now: Micros | None = None,
+    *,
+    policy_file: Path | None = None,
 ) -> list[Obstacle]:
     """Return what prevents a run on a store from continuing, as far as store, key, policy and clock show.
 
@@ -49,8 +54,9 @@ def store_obstacles(
         key_file: its key, with the mark beside it; None if it is not looked at.
         policy: the policy of the run; None if it is not looked at.
         now: the wall clock; None if it is not compared with the store.
+        policy_file: the file of the policy, which the remedies name.
     """
-    store = EmbeddedStorage(folder, key_file, now)
+    store = EmbeddedStorage(folder, key_file, now, policy_file)
     try:
         return recovery_report(store, key_file, policy)
     except StoreError as problem:
@@ -68,10 +74,12 @@ def key_obstacles(folder: Path, key_file: Path) -> list[Obstacle]:
 class EmbeddedStorage:
     """A store and the mark beside its key, read beside a run that may be writing."""
 
-    def __init__(self, folder: Path, key_file: Path | None = None, now: Micros | None = None) -> None:
+    def __init__(
+        self, folder: Path, key_file: Path | None = None, now: Micros | None = None, policy_file: Path | None = None
+    ) -> None:
         self._folder, self._now = folder, now
         self._key_file = key_file if key_file is not None and _has_keys(key_file) else None
-        self.advice: Advice = store_advice(folder, key_file)
+        self.advice: Advice = store_advice(folder, key_file, policy_file)
         self.name = f"store {folder}"
 
     @cached_property

@@ -67,6 +67,13 @@ def test_advice_names_the_key_file_as_far_as_it_is_known(given: str | None, told
     assert f"--store /srv/store --key-file {told} --policy POLICY --reopen east" in of_store.reopen("east")
 
 
+def test_advice_names_the_policy_as_far_as_it_is_known() -> None:
+    named = store_advice("/srv/store", "/etc/tacet/key", "/etc/tacet/policy.toml")
+    assert "--key-file /etc/tacet/key --policy /etc/tacet/policy.toml --reopen east" in named.reopen("east")
+    unnamed = store_advice("/srv/store", "/etc/tacet/key", None)
+    assert "--policy POLICY --reopen east" in unnamed.reopen("east")
+
+
 def test_an_unreadable_key_file_is_an_obstacle_and_the_topics_are_still_checked(tmp_path: Path) -> None:
     announced = ClusterState(announced="9", mechanisms="1")
     first, second, *_ = recovery_report(cluster(announced), tmp_path / "none", None)

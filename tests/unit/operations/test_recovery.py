@@ -83,6 +83,8 @@ def test_a_closed_site_is_named_and_continues_when_it_is_reopened(scenario: Any)
         runner.process(ObservationBatch(SITE, SOURCES[0], 1, 1000, rows))
     state = json.loads(run("status", "--store", scenario / "store", "--json").out)
     assert state["partitions"][0]["sites"][SITE]["closed"]
+    words = ("--store", scenario / "store", "--key-file", scenario / "key", "--policy", scenario / "policy.toml")
+    assert f"--policy {scenario / 'policy.toml'} --reopen {SITE}" in run("recover", *words).out
     what, ways = only(scenario, small)
     assert (what, ways[0].split("'")[1].split()[-2:]) == (
         f"site {SITE}: is suspended; it would have held more devices than max_devices", ["--reopen", SITE]
