@@ -75,6 +75,8 @@ def _print_status(parts: list[PartitionStatus]) -> None:
     for part in parts:
         title = f"partition {part.partition}: next message {part.status['next']}, lag {part.lag} messages"
         sites = table(title, ("site", "last window"), ("behind the\nclock", "ledger\nentries", "releases left\ntoday"))
+        for times in sites.columns[1:3]:
+            times.no_wrap = True
         for name, site in part.status["sites"].items():
             left = site.get("releases_left_today")
             sites.add_row(

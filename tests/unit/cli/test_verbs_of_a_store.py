@@ -32,6 +32,7 @@ from connectors.keys import key_files
 from connectors.monitoring.monitor import Monitor
 from connectors.operations.doctor.findings import findings_of, fine
 from connectors.operations.recovery.obstacles import Obstacle, Remedy
+from connectors.operations.status import SiteStatus, Status
 from connectors.runtime.clock import wall_clock
 from connectors.sources.inputs import TopicSource
 from connectors.sources.polls.client_tables import AssociatedClient
@@ -103,6 +104,23 @@ def test_status_is_a_table_for_people(world: World, tmp_path: Path) -> None:
     assert "occupancy/facilities: no limit" in said
     assert "occupancy/public: 0" in said
     assert " days" in said, "the recording is of long ago"
+
+
+def test_times_stand_in_one_line_beside_long_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    at = "2026-03-02T10:00:00Z"
+    monkeypatch.setattr("connectors.cli.status.time.time", lambda: parse_time(at) / 1e6 + 30 * 86_400)
+    site: SiteStatus = {
+        "watermark": at, "last_window": at, "ledger_entries": 1_234_567, "closed": True,
+        "releases_left_today": {"occupancy-by-floor/facility-management": 288},
+    }  # fmt: skip
+    status = Status(next=123_456_789, policy_version="1", sites={"headquarters-building-north": site})
+    status_verb._print_status([status_verb.PartitionStatus(status, 0, 0)])
+    said = capsys.readouterr().out
+    assert f"{at}     30 days" in said
+    assert max(map(len, said.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(("ago", "text"), [(90.4, "90 s"), (2 * 86_400 - 1, "172,799 s"), (3 * 86_400, "3 days")])
