@@ -1,4 +1,4 @@
-"""Limits in front of an HTTP service: connections, heads, bodies, rates, requests and open answers.
+"""Limits in front of an HTTP service: connections, heads, bodies, rates, requests and slow clients.
 
 All limits are constants at the head of this module. They are enforced in this order:
 
@@ -9,7 +9,6 @@ All limits are constants at the head of this module. They are enforced in this o
 3. ``RequestLimits`` checks host name, origin, length and rate of a request, before the application sees it.
 4. ``Bodies`` reads a whole body before its request counts among those in progress.
 5. ``paced`` sends an answer only as fast as the client reads it.
-6. ``ReaderLimit`` limits the event streams and downloads that readers have open.
 
 Nothing here interprets a request. A refusal costs little and names the broken rule.
 """
@@ -21,11 +20,11 @@ import resource
 import socket
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, IPv6Network
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -278,7 +277,7 @@ def paced(send: Send) -> Send:
     return sending
 
 
-# --- rates and open answers of each reader ----------------------------------------------------------
+# --- rates ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -313,62 +312,16 @@ class Rates:
         return True
 
 
-Reader = tuple[str, str | None]
-"""The name of a token, and the address of a caller without one."""
-
-
-class ReaderLimit(NamedTuple):
-    """Maximum numbers of long answers of one kind that are open at a time."""
-
-    total: int
-    each: int
-    """Of one reader."""
-    without_token: int
-    """Of all readers without a token, so that they leave room for others."""
-
-    def exceeded(self, open_: Iterable[Reader], new: Reader) -> Excess | None:
-        """Return the limit that one more answer to a reader would exceed; None if there is room.
-
-        ``open_`` contains the reader of each open answer.
-        """
-        readers = Counter(open_)
-        if readers.total() >= self.total:
-            return Excess(503, f"{self.total} at a time")
-        if readers[new] >= self.each:
-            return Excess(429, f"{self.each} of one reader")
-        if new[1] is not None and sum(n for (_, address), n in readers.items() if address is not None) >= (
-            self.without_token
-        ):
-            return Excess(503, f"{self.without_token} without a token")
-        return None
-
-
-class Excess(NamedTuple):
-    """The limit that a further answer would exceed."""
-
-    status: int
-    """503 if others use the room, 429 if the reader does."""
-    limit: str
-
-
-STREAMS = ReaderLimit(256, 64, 192)
-"""Event streams."""
-DOWNLOADS = ReaderLimit(4, 2, 3)
-"""Files that are being sent."""
-
-
 # --- requests ---------------------------------------------------------------------------------------
 
-STREAM = "/api/v1/stream"
-"""Path of event streams, which have ``STREAMS`` as their limit."""
 _UNSURE = frozenset({400, 408, 413, 503})
 """Refusals after which the beginning of the next request is unknown."""
-Known = Callable[[Request], str | None]
-Ahead = Callable[[Request], Response | None]
+RateLimitKey = Callable[[Request], str | None]
+EarlyAnswer = Callable[[Request], Response | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class AllowedHosts:
     """The host names and origins that the service accepts."""
 
     hosts: frozenset[str]
@@ -380,7 +333,7 @@ class Names:
     """Whether a trusted proxy is in front of it, whose header with the client's address is used."""
 
     @classmethod
-    def of(cls, names: tuple[str, ...], port: int, scheme: str, *, behind_proxy: bool = False) -> Names:
+    def of(cls, names: tuple[str, ...], port: int, scheme: str, *, behind_proxy: bool = False) -> AllowedHosts:
         """Return the names, with the port where they have none, and the names of loopback."""
         own = 443 if scheme == "https" else 80
         given = {name.lower() if _has_port(name) else f"{name.lower()}:{port}" for name in names}
@@ -406,17 +359,28 @@ class RequestLimits:
     """Refuses requests that no honest client sends, before the application sees them."""
 
     def __init__(
-        self, app: ASGIApp, names: Names, rates: Rates | None = None, known: Known = lambda request: None,
-        at_once: int = AT_ONCE, bodies: Bodies | None = None, ahead: Ahead = lambda request: None,
+        self, app: ASGIApp, allowed_hosts: AllowedHosts, rates: Rates | None = None,
+        rate_limit_key: RateLimitKey = lambda request: None, *,
+        at_once: int = AT_ONCE, bodies: Bodies | None = None, early_answer: EarlyAnswer = lambda request: None,
+        streams: Collection[str] = (), same_origin: str | None = None,
     ) -> None:  # fmt: skip
         """Set the application and its limits.
 
-        ``known`` returns the name under which an authenticated reader is counted; other clients are counted by address.
-        ``ahead`` may answer a request before its body is read.
+        Args:
+            app: the application.
+            allowed_hosts: the hosts and origins that it serves.
+            rates: how many requests a client may send.
+            rate_limit_key: returns the name under which a known reader is counted; others are counted by address.
+            at_once: the maximal number of requests in progress.
+            bodies: the limits of bodies.
+            early_answer: may answer a request before its body is read.
+            streams: the paths of event streams, which are not requests in progress; the application limits them.
+            same_origin: the prefix of paths that pages of other sites may not request; None: there is none.
         """
-        self._app, self._names, self._origins = app, names, names.origins()
-        self._rates, self._known = rates or Rates(), known
-        self._left, self._bodies, self._ahead = at_once, bodies or Bodies(LARGEST_BODY, ALL_BODIES), ahead
+        self._app, self._allowed_hosts, self._origins = app, allowed_hosts, allowed_hosts.origins()
+        self._rates, self._rate_limit_key = rates or Rates(), rate_limit_key
+        self._left, self._bodies = at_once, bodies or Bodies(LARGEST_BODY, ALL_BODIES)
+        self._early_answer, self._streams, self._same_origin = early_answer, frozenset(streams), same_origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -430,7 +394,7 @@ class RequestLimits:
         request = Request(scope)
         try:
             client = self._check(request)
-            if (early := self._ahead(request)) is not None:
+            if (early := self._early_answer(request)) is not None:
                 early.headers["connection"] = "close"  # a body may follow that is not read
                 await early(scope, receive, sending)
                 return
@@ -446,7 +410,7 @@ class RequestLimits:
             return
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == STREAM:
+        if scope["path"] in self._streams:
             await self._safely(scope, receive, send)
             return
         if self._left <= 0:
@@ -484,12 +448,12 @@ class RequestLimits:
         if target > LARGEST_TARGET:
             raise RefusalError(413, "path", f"must have at most {LARGEST_TARGET} bytes with its query")
         hosts = request.headers.getlist("host")
-        if len(hosts) != 1 or hosts[0].lower() not in self._names.hosts:
+        if len(hosts) != 1 or hosts[0].lower() not in self._allowed_hosts.hosts:
             raise RefusalError(400, "Host", "must be a name of this service; --name adds one")
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in self._origins:
             raise RefusalError(403, "Origin", "must be the origin of this service")
-        if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and _requests_data(request):
+        if self._is_cross_site(request):
             raise RefusalError(403, "Sec-Fetch-Site", "must be same-origin")
         _check_length(request, self._bodies.largest)
         client = self._client(request)
@@ -497,11 +461,17 @@ class RequestLimits:
             raise RefusalError(429, "rate", f"must be at most {self._rates.each_second:g} requests per second", retry=1)
         return client
 
+    def _is_cross_site(self, request: Request) -> bool:
+        """Return whether a page of another site requests what only the service's own pages may."""
+        if self._same_origin is None or not request.url.path.startswith(self._same_origin):
+            return False
+        return request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}
+
     def _client(self, request: Request) -> str:
         """Return the identity for rate limits: a known reader's name, else an address, which several clients
         may share.
         """
-        return self._known(request) or client_of(request, behind_proxy=self._names.behind_proxy)
+        return self._rate_limit_key(request) or client_of(request, behind_proxy=self._allowed_hosts.behind_proxy)
 
 
 def client_of(request: Request, *, behind_proxy: bool) -> str:
@@ -521,11 +491,6 @@ def _network(address: str) -> str:
     except ValueError:
         return address
     return str(parsed.ipv4_mapped or IPv6Network((int(parsed) >> 64 << 64, 64)))
-
-
-def _requests_data(request: Request) -> bool:
-    """Return whether a request is for figures; a link to the page is allowed from everywhere."""
-    return request.url.path.startswith("/api/")
 
 
 def _check_length(request: Request, largest: int) -> None:

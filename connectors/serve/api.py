@@ -366,7 +366,7 @@ async def begin(request: Request) -> Response:
     started = Response(status_code=204, headers={"cache-control": "no-store"})
     started.set_cookie(
         service.cookie, cookie, max_age=max(0, ((principal.expires or 0) - service.clock()) // SECOND), path="/",
-        secure=service.names.scheme == "https", httponly=True, samesite="strict",
+        secure=service.allowed_hosts.scheme == "https", httponly=True, samesite="strict",
     )  # fmt: skip
     return started
 
@@ -378,7 +378,7 @@ async def end(request: Request) -> Response:
     service.streams.sweep()
     ended = Response(status_code=204, headers={"cache-control": "no-store"})
     ended.delete_cookie(
-        service.cookie, path="/", secure=service.names.scheme == "https", httponly=True, samesite="strict"
+        service.cookie, path="/", secure=service.allowed_hosts.scheme == "https", httponly=True, samesite="strict"
     )
     return ended
 

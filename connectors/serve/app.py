@@ -161,7 +161,10 @@ def application(service: Service, rates: Rates | None = None) -> RequestLimits:
         finally:
             service.busy.discard(peer)
 
-    return RequestLimits(app, service.names, rates, partial(rate_limit_key, service))
+    return RequestLimits(
+        app, service.allowed_hosts, rates, partial(rate_limit_key, service),
+        streams=(f"{PREFIX}/stream",), same_origin="/api/",
+    )  # fmt: skip
 
 
 def _routes(operations: Iterable[Operation]) -> list[Route]:

@@ -13,11 +13,11 @@ from anyio import CancelScope
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from connectors.http.limits import DOWNLOADS, Reader
 from connectors.http.responses import RefusalError
 from connectors.runtime.offload import offload
 from connectors.serve.access import Principal
 from connectors.serve.history.files import ExportFormat
+from connectors.serve.reader_limits import DOWNLOADS, Reader
 
 RETRY = 10
 """Seconds after which a refused reader may retry."""

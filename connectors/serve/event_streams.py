@@ -17,11 +17,12 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from connectors.http.limits import PATIENCE, STREAMS
+from connectors.http.limits import PATIENCE
 from connectors.http.responses import RefusalError
 from connectors.runtime.offload import offload
 from connectors.serve.access import Access, Principal
 from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.reader_limits import STREAMS
 
 RETRY = 5
 """Seconds after which a refused reader may retry."""

@@ -13,7 +13,7 @@ import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from connectors.http.limits import WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND, Names, Peer, Rates, client_of
+from connectors.http.limits import WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND, AllowedHosts, Peer, Rates, client_of
 from connectors.http.responses import RefusalError, refused
 from connectors.runtime.offload import offload
 from connectors.serve.access import Access, Principal
@@ -45,7 +45,7 @@ class Service:
     access: Access
     history: ReleaseHistory
     streams: Streams
-    names: Names
+    allowed_hosts: AllowedHosts
     clock: Callable[[], Micros]
     store: Path | None = None
     """The store's folder, whose free disk space operators see. No file in it is opened."""
@@ -127,8 +127,8 @@ class Service:
     def cookie(self) -> str:
         """The name of the session cookie. It contains the port, because browsers send a host's cookies to all ports;
         under TLS its prefix prevents other hosts and plain connections from setting it."""
-        own = f"{COOKIE}-{self.names.port}"
-        return f"__Host-{own}" if self.names.scheme == "https" else own
+        own = f"{COOKIE}-{self.allowed_hosts.port}"
+        return f"__Host-{own}" if self.allowed_hosts.scheme == "https" else own
 
     def outage_seconds(self) -> float | None:
         """Return for how long no broker has answered; None if one does, or where a store is served."""
@@ -162,7 +162,7 @@ def _authenticated(request: Request) -> Principal:
         if bearer(header) is None:
             raise RefusalError(401, "Authorization", "must be Bearer with a token")
         return check_secret(request, lambda: presented_principal(service, request), "token")
-    address = client_of(request, behind_proxy=service.names.behind_proxy)
+    address = client_of(request, behind_proxy=service.allowed_hosts.behind_proxy)
     known = presented_principal(service, request) or service.access.anyone(address)
     if known is None:
         raise RefusalError(401, "session", "must be started with a token or a one-time link")
@@ -203,7 +203,7 @@ def check_secret(request: Request, look_up: Callable[[], Principal | None], what
     if found is not None:
         return found
     service = service_of(request)
-    if service.wrong_secrets.allow(client_of(request, behind_proxy=service.names.behind_proxy)):
+    if service.wrong_secrets.allow(client_of(request, behind_proxy=service.allowed_hosts.behind_proxy)):
         raise RefusalError(401, what, "must be valid: it is unknown, expired, revoked or used up")
     raise RefusalError(429, what, "must be tried again later: too many wrong tokens were sent", retry=5)
 

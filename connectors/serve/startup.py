@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.http.server import Server, Tls, is_loopback, listening, server_of
 from connectors.runtime.signals import first_to_end
 from connectors.serve import indexer, topics
@@ -193,7 +193,7 @@ def plans_of(config: ServeConfig) -> Plans:
 
 
 @contextmanager
-def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
+def open_service(config: ServeConfig, clock: Callable[[], Micros], allowed_hosts: AllowedHosts) -> Iterator[Service]:
     """Open a history with its service, and close it."""
 
     def open_history() -> ReleaseHistory:
@@ -212,7 +212,7 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
         access,
         history,
         streams,
-        names,
+        allowed_hosts,
         clock,
         config.store,
         plans,
@@ -307,8 +307,8 @@ async def serve(
     bound = listening(*config.listen)
     try:
         scheme = "https" if config.tls is not None or config.behind_proxy else "http"
-        names = Names.of(config.names, bound.getsockname()[1], scheme, behind_proxy=config.behind_proxy)
-        with open_service(config, clock, names) as service:
+        allowed_hosts = AllowedHosts.of(config.names, bound.getsockname()[1], scheme, behind_proxy=config.behind_proxy)
+        with open_service(config, clock, allowed_hosts) as service:
             server = server_of(application(service), config.tls)
             bound.busy = service.busy
             following = feeds(config, service)

@@ -17,7 +17,7 @@ from typing import get_args
 import pytest
 
 from connectors.cli.ingest import FORGET_AFTER
-from connectors.http.limits import AT_ONCE, BODY_WITHIN, DOWNLOADS, PATIENCE, STREAMS, Rates
+from connectors.http.limits import AT_ONCE, BODY_WITHIN, PATIENCE, Rates
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
@@ -26,6 +26,7 @@ from connectors.secrets.secret_files import SHORTEST_SECRET
 from connectors.serve.access import SESSION
 from connectors.serve.booked_rooms import AGAIN, LEAST_CAPACITY, STALE
 from connectors.serve.bookings import LONGEST as LONGEST_NEED
+from connectors.serve.reader_limits import DOWNLOADS, STREAMS
 from connectors.sources.cloud.event_stream import REFUSED_WAIT
 from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
 from connectors.sources.cloud.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST

@@ -27,7 +27,7 @@ from sse_starlette import sse
 from starlette.types import ASGIApp
 
 from connectors.cli.subscribe import SAVE_EVERY
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end
 from connectors.serve.app import PREFIX as API
@@ -264,7 +264,7 @@ async def service(bootstrap: str, files: ServiceFiles, browsing: Browsing) -> in
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     config = ServeConfig(POLICY, (AUDIENCE,), kafka=bootstrap, index=files.next(), opened=AUDIENCE)
     try:
-        with open_service(config, wall_clock, Names.of((), PORT, "http")) as opened:
+        with open_service(config, wall_clock, AllowedHosts.of((), PORT, "http")) as opened:
             files.opened(opened.history)
             await first_to_end(stop.wait(), browsing.read(application(opened)), *feeds(config, opened))
     except UsageError as error:

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import orjson
 
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import Nature
 from connectors.monitoring.engine import EngineMetrics
@@ -178,7 +178,7 @@ async def _asked(folder: Path, store: Path, policy: Policy) -> dict[str, Any]:
     secrets |= {role: tokens.add(role, [role], end + DAY) for role in (ACCOUNT, OPERATOR)}
     wanted = ServeConfig(policy, audiences, store, account=True, operator=True, tokens=folder / "tokens")
     found = dict[str, Any]()
-    with open_service(wanted, lambda: end, Names.of((), PORT, "http")) as service:
+    with open_service(wanted, lambda: end, AllowedHosts.of((), PORT, "http")) as service:
         await _filled(service, wanted, store)
         transport = httpx.ASGITransport(application(service))
         async with httpx.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{PORT}") as client:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from connectors.http.limits import Bodies, Names, Peer, RequestLimits
+from connectors.http.limits import AllowedHosts, Bodies, Peer, RequestLimits
 from connectors.http.server import Server, Tls, is_loopback, listening, server_of
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.runtime.offload import offload
@@ -67,7 +67,7 @@ class _Posts:
         finally:
             self._busy.discard(peer)
 
-    def ahead(self, request: Request) -> Response | None:
+    def early_answer(self, request: Request) -> Response | None:
         """Answer requests that need no body: another path, another method, an impossible signature."""
         hook = self._hook_of_path(request)
         if hook is None:
@@ -94,7 +94,7 @@ class _Posts:
 
     async def _answer(self, request: Request) -> Response:
         hook = self._hook_of_path(request)
-        assert hook is not None  # noqa: S101 - ahead has checked it, and systems do not change
+        assert hook is not None  # noqa: S101 - early_answer has checked it, and systems do not change
         body, signature = await request.body(), request.headers.get(SIGNATURE)
         try:
             async with self._one_at_a_time:
@@ -109,7 +109,7 @@ class _Posts:
 def application(
     hook_of: Callable[[str], Hook | None],
     processor: WebhookProcessor,
-    names: Names,
+    allowed_hosts: AllowedHosts,
     now: Callable[[], Micros],
     busy: set[Peer],
 ) -> RequestLimits:
@@ -118,12 +118,12 @@ def application(
     Args:
         hook_of: returns a system by its name, with its present secrets.
         processor: processes genuine requests.
-        names: host names of the service.
+        allowed_hosts: host names of the service.
         now: the clock.
         busy: contains the peers with a request in progress.
     """
     posts, bodies = _Posts(hook_of, processor, now, busy), Bodies(LARGEST_BODY, ALL_BODIES)
-    return RequestLimits(posts, names, at_once=MOST_CONNECTIONS, bodies=bodies, ahead=posts.ahead)
+    return RequestLimits(posts, allowed_hosts, at_once=MOST_CONNECTIONS, bodies=bodies, early_answer=posts.early_answer)
 
 
 EVERY = 60.0
@@ -251,9 +251,9 @@ class WebhookService:
         try:
             scheme = "https" if listener.tls is not None or listener.behind_proxy else "http"
             host, port = bound.getsockname()[:2]
-            names = Names.of(listener.names, port, scheme, behind_proxy=listener.behind_proxy)
+            allowed_hosts = AllowedHosts.of(listener.names, port, scheme, behind_proxy=listener.behind_proxy)
             server = server_of(
-                application(self._config.hook, self._processor, names, self.clock.now, busy), listener.tls
+                application(self._config.hook, self._processor, allowed_hosts, self.clock.now, busy), listener.tls
             )
             for hook in self._config.systems.hook:
                 announce(f"{'http' if listener.tls is None else 'https'}://{host}:{port}/hooks/{hook.name}")

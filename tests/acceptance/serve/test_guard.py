@@ -9,12 +9,13 @@ import socket
 import string
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from connectors.http.limits import LARGEST_BODY, Known, Names, Rates, RequestLimits
+from connectors.http.limits import LARGEST_BODY, AllowedHosts, RateLimitKey, Rates, RequestLimits
 from connectors.http.server import listening
 from stream.errors import UsageError
 from tests.acceptance.serve.services import Served, new_token, served, wanted
@@ -64,11 +65,11 @@ def test_a_name_that_is_not_the_services_is_refused(service: Served, host: str) 
 
 
 def test_the_names_of_loopback_and_those_that_are_given_are_the_services() -> None:
-    names = Names.of(("Rooms.example", "rooms.example:99"), 8050, "http")
+    names = AllowedHosts.of(("Rooms.example", "rooms.example:99"), 8050, "http")
     assert {"127.0.0.1:8050", "localhost:8050", "[::1]:8050", "rooms.example:8050", "rooms.example:99"} <= names.hosts
     assert "127.0.0.1" not in names.hosts, "the port is not the scheme's own"
-    assert "https://rooms.example" in Names.of(("rooms.example",), 8050, "https", behind_proxy=True).origins()
-    assert "127.0.0.1" in Names.of((), 80, "http").hosts
+    assert "https://rooms.example" in AllowedHosts.of(("rooms.example",), 8050, "https", behind_proxy=True).origins()
+    assert "127.0.0.1" in AllowedHosts.of((), 80, "http").hosts
 
 
 def test_two_hosts_or_none_are_refused(service: Served) -> None:
@@ -184,7 +185,8 @@ def test_a_client_may_send_a_burst_and_then_as_many_as_trickle_in() -> None:
 
 def test_more_than_a_rate_is_refused_with_when_to_come_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "connectors.serve.app.RequestLimits", lambda app, names, *_: RequestLimits(app, names, Rates(40, 0.0))
+        "connectors.serve.app.RequestLimits",
+        lambda app, hosts, *_, **paths: RequestLimits(app, hosts, Rates(40, 0.0), **paths),
     )
     with served(wanted(folder)) as running, running.client() as client:
         answers = [client.get("/healthz") for _ in range(60)]
@@ -201,7 +203,7 @@ def test_a_reader_who_is_known_has_a_rate_of_their_own_wherever_they_are(
     tokens = {name: new_token(tmp_path / "tokens", name, "audience:public") for name in ("ann", "bob")}
     monkeypatch.setattr(
         "connectors.serve.app.RequestLimits",
-        lambda app, names, rates, known: RequestLimits(app, names, Rates(20, 0.0), known),
+        lambda app, hosts, _, key, **paths: RequestLimits(app, hosts, Rates(20, 0.0), key, **paths),
     )
 
     def asked(client: httpx.Client, number: int) -> set[int]:
@@ -312,10 +314,10 @@ def statuses(folder: Path, number: int, rng: random.Random) -> set[int]:
     return seen
 
 
-def unhurried(app: ASGIApp, names: Names, rates: Rates | None, known: Known) -> RequestLimits:
+def unhurried(app: ASGIApp, hosts: AllowedHosts, rates: Rates | None, key: RateLimitKey, **paths: Any) -> RequestLimits:
     """A guard without rates: the machine that sends is one client."""
-    del rates, known
-    return RequestLimits(app, names, Rates(burst=1e12))
+    del rates, key
+    return RequestLimits(app, hosts, Rates(burst=1e12), **paths)
 
 
 def test_requests_of_any_kind_get_clean_answers(folder: Path) -> None:

@@ -19,7 +19,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end
 from connectors.serve import topics
@@ -275,7 +275,7 @@ async def test_what_topics_hold_is_read_and_goes_on_after_a_restart(
         await until(lambda: len(service.account.newest()) == 2, every=0.1)
 
     for _ in range(2):
-        with open_service(query, wall_clock, Names(frozenset())) as service:
+        with open_service(query, wall_clock, AllowedHosts(frozenset())) as service:
             await first_to_end(whole(service), *feeds(query, service))
             assert {audience: sorted(held(service, audience)) for audience in published} == published
 
@@ -314,7 +314,7 @@ async def index_topics(query: ServeConfig, count: int, then: Callable[[], Awaita
             await asyncio.sleep(0.05)
         await then()
 
-    with open_service(query, wall_clock, Names(frozenset())) as service:
+    with open_service(query, wall_clock, AllowedHosts(frozenset())) as service:
         await first_to_end(meanwhile(service), *feeds(query, service))
 
 
@@ -404,14 +404,14 @@ async def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_
         await until(lambda: service.outage_seconds() is not None, every=0.1)
         assert held(service, "outliving") == given
 
-    with open_service(query, wall_clock, Names(frozenset())) as service:
+    with open_service(query, wall_clock, AllowedHosts(frozenset())) as service:
         await first_to_end(outlives(service), *feeds(query, service))
     await broker.kill()
     try:
-        with open_service(query, wall_clock, Names(frozenset())) as service:
+        with open_service(query, wall_clock, AllowedHosts(frozenset())) as service:
             await first_to_end(of_its_index_alone(service), *feeds(query, service))
         another = replace(query, index=tmp_path / "index" / "another")
-        with open_service(another, wall_clock, Names(frozenset())) as service, pytest.raises(ConnectionError):
+        with open_service(another, wall_clock, AllowedHosts(frozenset())) as service, pytest.raises(ConnectionError):
             await first_to_end(*feeds(another, service))
     finally:
         await broker.recover()

@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
-from connectors.http.limits import DOWNLOADS
 from connectors.serve.openapi import interface_page
+from connectors.serve.reader_limits import DOWNLOADS
 from stream.records import HOUR, SECOND
 from stream.schemas import parse_record, parse_time, rfc3339
 from tests.acceptance.serve.services import (

@@ -13,13 +13,13 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from connectors.http import limits
-from connectors.http.limits import PIECE, FaultError, Names, RequestLimits
+from connectors.http.limits import PIECE, AllowedHosts, FaultError, RequestLimits
 from connectors.http.server import listening
 from tests.acceptance.serve.services import served, wanted
 from tests.support import patience
 from tests.support.patience import within_patience
 
-NAMES = Names.of((), 80, "http")
+NAMES = AllowedHosts.of((), 80, "http")
 LARGE = b"x" * (5 * PIECE + 1)
 
 
@@ -75,6 +75,12 @@ async def test_bodies_that_do_not_come_take_no_place_from_others() -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_an_event_stream_takes_no_place_from_others() -> None:
+    listed, unlisted = (RequestLimits(large, NAMES, at_once=0, streams=paths) for paths in (("/healthz",), ()))
+    assert (await answer_of(listed))[0]["status"] == 200
+    assert (await answer_of(unlisted))[0]["status"] == 503
 
 
 async def test_who_goes_away_before_the_body_is_whole_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,12 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from connectors.http.limits import STREAMS, client_of
+from connectors.http.limits import client_of
 from connectors.http.responses import RefusalError
 from connectors.serve.access import Access, Principal, TokenFile
 from connectors.serve.event_streams import Streams
 from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.reader_limits import STREAMS
 from stream.records import HOUR
 from stream.schemas import parse_record
 from tests.acceptance.serve.services import (

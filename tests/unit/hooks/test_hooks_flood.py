@@ -18,7 +18,7 @@ import pytest
 from starlette.types import Message
 
 from connectors.http import limits, server
-from connectors.http.limits import Bodies, ConnectionLimiter, Names, RequestLimits
+from connectors.http.limits import AllowedHosts, Bodies, ConnectionLimiter, RequestLimits
 from connectors.http.responses import RefusalError
 from connectors.sources.cloud import service as hooks_app
 from connectors.sources.cloud import verification
@@ -48,7 +48,7 @@ async def processor(tmp_path: Path) -> AsyncIterator[WebhookProcessor]:
 
 
 def guard_of(processor: WebhookProcessor) -> RequestLimits:
-    return application(KNOWN.get, processor, Names.of((), 80, "http"), now, set())
+    return application(KNOWN.get, processor, AllowedHosts.of((), 80, "http"), now, set())
 
 
 def client_of(processor: WebhookProcessor) -> httpx.AsyncClient:
@@ -219,7 +219,7 @@ async def test_requests_are_verified_one_at_a_time_and_their_peers_are_known_unt
         return verification.verify(*call[1:])
 
     monkeypatch.setattr(hooks_app, "offload", verified)
-    door = application(KNOWN.get, processor, Names.of((), 80, "http"), now, busy)
+    door = application(KNOWN.get, processor, AllowedHosts.of((), 80, "http"), now, busy)
 
     async def post(peer: limits.Peer) -> int:
         transport = httpx.ASGITransport(door, client=peer)

@@ -10,7 +10,7 @@ import httpx
 import orjson
 import pytest
 
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.serve import api
 from connectors.serve.access import ACCOUNT, OPERATOR, Access, audience_role
 from connectors.serve.app import application
@@ -99,7 +99,7 @@ def service() -> Service:
     history.add([record(NOON + n * TICK, None if n == -3 else n + 20) for n in range(-20, 1)], {})
     clock = Clock()
     access = Access(ROLES, clock=clock)
-    made = Service(POLICY, access, history, Streams(access, history), Names.of((), 80, "http"), clock)
+    made = Service(POLICY, access, history, Streams(access, history), AllowedHosts.of((), 80, "http"), clock)
     made.account.add([orjson.dumps(ACCOUNT_RECORD)])
     made.operator.add([orjson.dumps(FIGURES)])  # type: ignore[union-attr]
     return made

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.records.bands import NoiseDistribution, sum_half_width
 from connectors.records.room_use import CALLED, Assumptions
 from connectors.serve import booked_rooms
@@ -118,7 +118,7 @@ class Ground:
         self.history = ReleaseHistory(None, {"hq": SiteClock("UTC")})
         access = Access(frozenset(self.tokens), clock=self.clock, tokens=tokens)
         self.service = Service(
-            POLICY, access, self.history, Streams(access, self.history), Names.of((), 80, "http"), self.clock,
+            POLICY, access, self.history, Streams(access, self.history), AllowedHosts.of((), 80, "http"), self.clock,
             bookings=self.booked, rooms=frozenset(["facility"]),
         )  # fmt: skip
         transport = httpx.ASGITransport(app=application(self.service), client=("10.0.0.1", 5))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from connectors.http.limits import DOWNLOADS
 from connectors.http.responses import RefusalError
 from connectors.serve.access import Principal
 from connectors.serve.downloads import Download, Downloads
+from connectors.serve.reader_limits import DOWNLOADS
 from tests.unit.serve.released_history import MONDAY, TICK, asked, history, window
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.lab.simulation.lessons import EPSILONS, MECHANISM, MECHANISMS, ROUNDS, TASKS
 from connectors.serve.access import Access, TokenFile, room_role
 from connectors.serve.app import application
@@ -37,7 +37,7 @@ async def test_neither_nobody_nor_a_screen_gets_a_lesson(
     tokens = TokenFile(tmp_path / "tokens")
     secret = tokens.add("lobby", [room_role("public")], NOON + DAY)
     history, access = ReleaseHistory(None, {}), Access(ROLES, clock=lambda: NOON, tokens=tokens)
-    service = Service(POLICY, access, history, Streams(access, history), Names.of((), 80, "http"), lambda: NOON)
+    service = Service(POLICY, access, history, Streams(access, history), AllowedHosts.of((), 80, "http"), lambda: NOON)
     transport = httpx.ASGITransport(app=application(service), client=("10.0.0.1", 5))
     shown = {"authorization": f"Bearer {secret}"} if screen else {}
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

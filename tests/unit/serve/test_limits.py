@@ -9,8 +9,9 @@ import pytest
 from starlette.requests import Request
 
 from connectors.http import limits
-from connectors.http.limits import Names, Rates, ReaderLimit, client_of, most_connections
+from connectors.http.limits import AllowedHosts, Rates, client_of, most_connections
 from connectors.http.responses import RefusalError
+from connectors.serve.reader_limits import ReaderLimit
 
 LIMIT = ReaderLimit(total=4, each=2, without_token=3)
 ANN, BOB = ("ann", None), ("bob", None)
@@ -85,7 +86,7 @@ def request(headers: dict[str, str] | None = None, path: str = "/api/v1/sites", 
     return Request(scope)
 
 
-NAMES = Names.of(("Figures.example",), 80, "http")
+NAMES = AllowedHosts.of(("Figures.example",), 80, "http")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ NAMES = Names.of(("Figures.example",), 80, "http")
     ],
 )
 def test_the_head_of_a_request_is_checked_before_anything_else(headers: dict[str, str], refused: str | None) -> None:
-    checked = limits.RequestLimits(_unreached, NAMES)
+    checked = limits.RequestLimits(_unreached, NAMES, same_origin="/api/")
     if refused is None:
         assert checked._check(request(headers)) == "10.0.0.1"
         return
@@ -126,12 +127,12 @@ def test_a_request_names_exactly_one_host() -> None:
     none.scope["headers"].clear()
     for refused in (two, none):
         with pytest.raises(RefusalError) as caught:
-            limits.RequestLimits(_unreached, NAMES)._check(refused)
+            limits.RequestLimits(_unreached, NAMES, same_origin="/api/")._check(refused)
         assert caught.value.what == "Host"
 
 
 def test_path_and_query_share_one_limit_and_a_link_to_the_page_is_allowed_from_everywhere() -> None:
-    checked = limits.RequestLimits(_unreached, NAMES)
+    checked = limits.RequestLimits(_unreached, NAMES, same_origin="/api/")
     assert checked._check(request(path="/" + "a" * 2047, query="b" * 2048))
     with pytest.raises(RefusalError, match="at most 4096 bytes"):
         checked._check(request(path="/" + "a" * 2048, query="b" * 2048))
@@ -140,7 +141,9 @@ def test_path_and_query_share_one_limit_and_a_link_to_the_page_is_allowed_from_e
 
 def test_requests_above_the_rate_are_refused_by_reader_or_address() -> None:
     rates = Rates(burst=1, each_second=0, clock=lambda: 0.0)
-    checked = limits.RequestLimits(_unreached, NAMES, rates, known=lambda one: one.headers.get("authorization"))
+    checked = limits.RequestLimits(
+        _unreached, NAMES, rates, rate_limit_key=lambda one: one.headers.get("authorization")
+    )
     assert checked._check(request()) == "10.0.0.1"
     assert checked._check(request({"authorization": "ann"})) == "ann"
     with pytest.raises(RefusalError) as caught:
@@ -162,12 +165,14 @@ def test_the_client_behind_a_proxy_is_the_last_address_that_the_proxy_reports(
 
 
 def test_host_names_get_the_port_that_they_lack() -> None:
-    names = Names.of(("a.example", "B.example:444", "[2001:db8::1]"), 443, "https")
+    names = AllowedHosts.of(("a.example", "B.example:444", "[2001:db8::1]"), 443, "https")
     assert {"a.example:443", "a.example", "b.example:444", "[2001:db8::1]:443", "localhost"} <= names.hosts
     assert "b.example" not in names.hosts
     assert "https://a.example" in names.origins()
-    assert "a.example" not in Names.of(("a.example",), 8050, "http").hosts
-    assert "a.example" in Names.of(("a.example",), 8050, "https", behind_proxy=True).hosts, "the proxy has port 443"
+    assert "a.example" not in AllowedHosts.of(("a.example",), 8050, "http").hosts
+    assert "a.example" in AllowedHosts.of(("a.example",), 8050, "https", behind_proxy=True).hosts, (
+        "the proxy has port 443"
+    )
 
 
 async def _unreached(scope: object, receive: object, send: object) -> None:

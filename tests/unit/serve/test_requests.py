@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from connectors.documents.month import FIRST_YEAR, LAST_YEAR
-from connectors.http.limits import Names, Rates
+from connectors.http.limits import AllowedHosts, Rates
 from connectors.http.responses import RefusalError
 from connectors.serve import api
 from connectors.serve.access import ACCOUNT, Access, audience_role
@@ -23,7 +23,10 @@ ROLES = frozenset([audience_role("public"), ACCOUNT])
 def service(opened: str | None = None) -> Any:
     access = Access(ROLES, clock=lambda: 0, opened=opened)
     return SimpleNamespace(
-        access=access, names=Names.of((), 80, "http"), cookie="tacet-80", wrong_secrets=Rates(2, 0, clock=lambda: 0.0)
+        access=access,
+        allowed_hosts=AllowedHosts.of((), 80, "http"),
+        cookie="tacet-80",
+        wrong_secrets=Rates(2, 0, clock=lambda: 0.0),
     )
 
 

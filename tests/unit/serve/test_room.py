@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.http.limits import Names
+from connectors.http.limits import AllowedHosts
 from connectors.serve.access import PREFIX, Access, TokenFile, audience_role, digest_of, room_role
 from connectors.serve.app import application
 from connectors.serve.event_streams import Streams
@@ -157,7 +157,7 @@ class Ground:
             access,
             self.history,
             Streams(access, self.history),
-            Names.of((), port, "http"),
+            AllowedHosts.of((), port, "http"),
             self.clock,
             **given,
         )

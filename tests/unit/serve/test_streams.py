@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from connectors.http.limits import STREAMS
 from connectors.http.responses import RefusalError
 from connectors.serve.access import Access, Principal, TokenFile, audience_role
 from connectors.serve.event_streams import EventStream, Streams
 from connectors.serve.history.release_history import START, ReleaseHistory
+from connectors.serve.reader_limits import STREAMS
 from stream.records import DAY
 from stream.schemas import parse_record
 from tests.support.patience import within_patience
