@@ -86,7 +86,7 @@ class Worlds(NamedTuple):
 
 def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: CountRelease) -> Worlds:
     """Return both worlds for a release of counts: the canary is in the zone with most people that the release
-    covers.
+    covers, from its fullest window on, but begins early enough that the day contains all its windows.
 
     Raises:
         DataError: the unit is a day, and the recording has no day with bounded counts.
@@ -95,7 +95,7 @@ def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: Count
     zone = max(covered, key=lambda place: int(day.counts[:, place].sum()))
     if release.by_day:
         return _all_day(policy, recorded, day, _path(policy, recorded, release, zone), changes=release.by_changes)
-    first = int(day.counts[:, zone].argmax())
+    first = min(int(day.counts[:, zone].argmax()), max(0, len(day.windows) - release.windows_paid))
     span = range(first, first + release.windows_paid)
     shown = day.windows[max(0, first - AFTER) : span.stop + AFTER]
     ticks = {window.window_end for window in day.windows[span.start : span.stop]}
@@ -409,10 +409,11 @@ def check_promised(policy: Policy, bounding: Policy, site: str) -> dict[tuple[st
     if site not in bounding.site:
         raise UsageError(f"--promised: must have site '{site}' too")
     promises = {(p.release, p.audience): p for p in _promises(bounding, site)}
-    for each in _promises(policy, site):
-        if (each.release, each.audience) not in promises:
-            raise UsageError(f"--promised: must have release '{each.release}' for audience '{each.audience}' too")
-    return promises
+    tried = [(each.release, each.audience) for each in _promises(policy, site)]
+    for release, audience in tried:
+        if (release, audience) not in promises:
+            raise UsageError(f"--promised: must have release '{release}' for audience '{audience}' too")
+    return {key: promises[key] for key in tried}
 
 
 class _RunCounter:
@@ -437,8 +438,7 @@ def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = Fa
     """Choose score and threshold on the first half of the runs, and measure them on the second."""
     half, delta = len(scored.there) // 2, promise.delta
     chosen: tuple[float, int, float] = (-1.0, 0, 0.0)  # lower bound, negated index of the score, threshold
-    exact = np.abs(np.concatenate([scored.there[half:, 0], scored.away[half:, 0]]))
-    known = scored.names[0] == SCORES[0] and bool(exact.any())
+    known = scored.names == SCORES and bool(scored.there[:half, 0].any() or scored.away[:half, 0].any())
     for kind in range(scored.names == SCORES and not known, len(scored.names)):
         there, away = scored.there[:half, kind], scored.away[:half, kind]
         threshold = best_threshold(there, away, level, delta, one_way=one_way)
@@ -447,7 +447,8 @@ def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = Fa
     kind, threshold = -chosen[1], chosen[2]
     there, away = scored.there[half:, kind], scored.away[half:, kind]
     bound = measure(there, away, threshold, level, delta, one_way=one_way)
-    return MembershipTrial(promise, bound, scored.names[kind], float(exact.max()) if known else None)
+    ratios = np.abs(np.concatenate([scored.there[half:, 0], scored.away[half:, 0]]))
+    return MembershipTrial(promise, bound, scored.names[kind], float(ratios.max()) if known else None)
 
 
 def _promises(policy: Policy, site: str) -> Iterator[Promise]:
