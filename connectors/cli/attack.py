@@ -22,10 +22,10 @@ from connectors.cli.options import (
     read_policy,
 )
 from connectors.cli.output import print_json, progress
-from connectors.lab.attacks.membership import MembershipTrial, check_promised, membership_report
+from connectors.lab.attacks.membership import MembershipTrial, guarantees_of
 from connectors.lab.attacks.membership import membership as attack_by_membership
 from connectors.lab.attacks.recording import opened_at_random, record
-from connectors.lab.attacks.report import NOTICE, draw, report, tables
+from connectors.lab.attacks.report import NOTICE, draw, membership_report, report, tables
 from connectors.lab.attacks.study import AttackTerms, attack_day
 from connectors.lab.plots import need_matplotlib
 from connectors.secrets.private_files import check_private_folder, private_folder
@@ -71,7 +71,7 @@ def membership(
     promising = policy if promised is None else read_policy(promised)
     policy, promising = (_with_only(each, only) for each in (policy, promising))
     name = observed_site(policy, site)
-    check_promised(policy, promising, name)
+    guarantees_of(policy, promising, name)
     with progress("rows read") as advance:
         recorded = record(observations, policy, name, seed, dialect, advance)
     with progress("runs") as advance:
@@ -80,7 +80,7 @@ def membership(
         print_json(membership_report(tried, runs))
     else:
         Console().print(_table(tried, runs))
-    broken = [each.promise for each in tried if each.exceeded]
+    broken = [each.guarantee for each in tried if each.exceeded]
     if recorded.problem is not None:
         if not broken:
             raise recorded.problem
@@ -110,9 +110,9 @@ def _table(tried: list[MembershipTrial], runs: int) -> Table:
     for column in ("promised", "delta", "shown", "largest ratio", ""):
         made.add_column(column, justify="right")
     for each in tried:
-        promise, ratio = each.promise, each.largest_ratio
+        guarantee, ratio = each.guarantee, each.largest_ratio
         made.add_row(
-            promise.release, promise.audience, promise.unit, f"{promise.epsilon:g}", f"{promise.delta:g}",
+            guarantee.release, guarantee.audience, guarantee.unit, f"{guarantee.epsilon:g}", f"{guarantee.delta:g}",
             f"{each.bound.epsilon:.3f}", "-" if ratio is None else f"{ratio:.3f}", "BROKEN" if each.exceeded else "",
         )  # fmt: skip
     return made

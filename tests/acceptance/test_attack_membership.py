@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.lab.attacks.membership import alarm_releases, alarm_scores, deciding
+from connectors.lab.attacks.membership import charged_threshold_releases, threshold_run_scores, threshold_worlds
 from connectors.lab.attacks.recording import days_of, record
 from connectors.sources.recordings.dialect import OWN
 from stream.lab.attackers.membership import most_shown
@@ -171,12 +171,12 @@ def test_a_table_says_how_much_so_many_runs_can_show_at_most(scenario: Path) -> 
 def test_a_device_that_decides_makes_a_stream_alert_more_often(scenario: Path) -> None:
     policy = load_policy((scenario / "policy.toml").read_text())
     recorded = record(scenario / "observations.csv", policy, BUILDING, 1, OWN, lambda *_: None)
-    (stream,) = alarm_releases(policy, BUILDING)
-    both = deciding(policy, recorded, days_of(recorded)[-1], stream)
+    (stream,) = charged_threshold_releases(policy, BUILDING)
+    both = threshold_worlds(policy, recorded, days_of(recorded)[-1], stream)
     assert {sum(b.counts) - sum(a.counts) for a, b in zip(both.away, both.there, strict=True)} == {1}
     assert len(both.there) == 8  # two hours of ticks
     alerts = [
-        sum(alarm_scores(policy, BUILDING, stream, windows, f"{run}")["board"][0] > 0 for run in range(80))
+        sum(threshold_run_scores(policy, BUILDING, stream, windows, f"{run}")["board"][0] > 0 for run in range(80))
         for windows in (both.there, both.away)
     ]
     assert alerts[0] > alerts[1] > 0

@@ -42,7 +42,7 @@ from connectors.lab.attacks.published import Channel, Nodes, PublishedDay, Publi
 from connectors.lab.attacks.recording import Day, RecordedSightings, days_of, laboratory
 from stream.errors import DataError, UsageError
 from stream.lab.attackers.beliefs import Floats, Ints
-from stream.lab.attackers.membership import LEVEL, Bound, best_threshold, measure, most_shown
+from stream.lab.attackers.membership import LEVEL, Bound, best_threshold, measure
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import ChangeState
 from stream.pipeline import Options, build_stages
@@ -70,8 +70,8 @@ from stream.release.thresholds import RunPlan
 from stream.release.validation import Policy
 from stream.schemas import private_topic
 
-NAME = "c0ffee0000000000"
-AFTER = 2
+CANARY = "c0ffee0000000000"
+AROUND = 2
 """Windows that are released before and after those of the canary."""
 
 
@@ -84,7 +84,7 @@ class Worlds(NamedTuple):
     """Where the canary is."""
 
 
-def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: CountRelease) -> Worlds:
+def count_worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: CountRelease) -> Worlds:
     """Return both worlds for a release of counts: the canary is in the zone with most people that the release
     covers, from its fullest window on, but begins early enough that the day contains all its windows.
 
@@ -97,7 +97,7 @@ def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: Count
         return _all_day(policy, recorded, day, _path(policy, recorded, release, zone), changes=release.by_changes)
     first = min(int(day.counts[:, zone].argmax()), max(0, len(day.windows) - release.windows_paid))
     span = range(first, first + release.windows_paid)
-    shown = day.windows[max(0, first - AFTER) : span.stop + AFTER]
+    shown = day.windows[max(0, first - AROUND) : span.stop + AROUND]
     ticks = {window.window_end for window in day.windows[span.start : span.stop]}
     return Worlds([_with(window, zone) if window.window_end in ticks else window for window in shown], shown, zone)
 
@@ -143,7 +143,7 @@ def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, path: _Path,
         raise UsageError("a release that is paid by the day must be of a site with privacy days")
     privacy_day = days.at(int(day.ticks[len(day.ticks) // 2]))
     shown = [w for w in recorded.windows if privacy_day.start < w.window_end <= privacy_day.end]
-    alone = {window.window_end: window for window in _alone(policy, recorded, path, shown)}
+    alone = {window.window_end: window for window in _canary_windows(policy, recorded, path, shown)}
     there, last = [], 0
     for place, window in enumerate(shown):
         mine = alone.get(window.window_end)
@@ -180,19 +180,19 @@ def _sum(counts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip(counts, more, strict=True))
 
 
-def _alone(
+def _canary_windows(
     policy: Policy, recorded: RecordedSightings, path: _Path, shown: Sequence[OccupancyWindow]
 ) -> list[OccupancyWindow]:
     """Return the windows of a building in which only the canary is present, from an hour after the day's start on."""
     sense = build_stages(policy, recorded.name, laboratory(0), Options(), keep_presence=False).occupancy
     state, made = sense.initial(), list[OccupancyWindow]()
-    for message in _messages(recorded, path, shown[0].window_end, shown[-1].window_end):
+    for message in _canary_messages(recorded, path, shown[0].window_end, shown[-1].window_end):
         state, out = sense.step(state, message)
         made += [each for each in out if isinstance(each, OccupancyWindow)]
     return made
 
 
-def _messages(recorded: RecordedSightings, path: _Path, first: Micros, last: Micros) -> Iterator[Message]:
+def _canary_messages(recorded: RecordedSightings, path: _Path, first: Micros, last: Micros) -> Iterator[Message]:
     """Yield what is heard of a canary; all its visits, and the absences between them, are equally long."""
     parts = [zone for place in path.zones for zone in ((place, None) if path.away else (place,))]
     part = max(1, (last - first - HOUR) // len(parts[:-1] if path.away else parts))
@@ -201,7 +201,7 @@ def _messages(recorded: RecordedSightings, path: _Path, first: Micros, last: Mic
         since = tick - first - HOUR  # devices that are present in the day's first half hour are residents
         if since > 0:
             zone = parts[min(since // part, len(parts) - 1)]
-            rows = (Row(NAME, None if zone is None else site.zones[zone].radios[0], tick),)
+            rows = (Row(CANARY, None if zone is None else site.zones[zone].radios[0], tick),)
             epoch = None if days is None else days.at(tick)
             yield ObservationBatch(name, site.sources[0], 1, sequence, rows, epoch)
         for source in site.sources:
@@ -210,17 +210,19 @@ def _messages(recorded: RecordedSightings, path: _Path, first: Micros, last: Mic
         yield Heartbeat(name, source, 1, last + site.lateness + 1, first - 2 * site.tick)
 
 
-class Attributed(NamedTuple):
+class AttributeWorlds(NamedTuple):
     """A local day with a person in an office, and the same day with the office empty."""
 
     there: DayClosed
-    """The canary came: what is told of it may not be sensitive."""
+    """The day with the canary, whose values may not be sensitive."""
     away: DayClosed
-    """Nobody came."""
+    """The day without anybody, whose values are protected."""
     zone: str
 
 
-def attributed(policy: Policy, recorded: RecordedSightings, day: Day, release: AttributeRelease) -> Attributed:
+def attribute_worlds(
+    policy: Policy, recorded: RecordedSightings, day: Day, release: AttributeRelease
+) -> AttributeWorlds:
     """Return both days for a release of attributes, for the first zone that it covers.
 
     Raises:
@@ -238,11 +240,11 @@ def attributed(policy: Policy, recorded: RecordedSightings, day: Day, release: A
         empty.append(replace(window, counts=counts))
         works = opens <= at.hour * 60 + at.minute < closes
         full.append(replace(window, counts=_one_more(counts, place) if works else counts))
-    there, away = (_closed(policy, recorded.name, windows) for windows in (full, empty))
-    return Attributed(there, away, site.zones[place].id)
+    there, away = (_day_closed(policy, recorded.name, windows) for windows in (full, empty))
+    return AttributeWorlds(there, away, site.zones[place].id)
 
 
-def _closed(policy: Policy, site: str, windows: Sequence[OccupancyWindow]) -> DayClosed:
+def _day_closed(policy: Policy, site: str, windows: Sequence[OccupancyWindow]) -> DayClosed:
     stage = build_stages(policy, site, laboratory(0), Options(), keep_presence=False).attributes
     state, made = stage.initial(), list[DayClosed]()
     for window in windows:
@@ -253,26 +255,21 @@ def _closed(policy: Policy, site: str, windows: Sequence[OccupancyWindow]) -> Da
     return made[0]
 
 
-ALARM_SCORES = ("alerts", "first alert")
+THRESHOLD_SCORES = ("alerts", "first alert")
 """The number of windows with an alert; how early the first alert begins."""
 
-RARE = 3
+RARE_ALERTS = 3
 """How far from the edge of the question the count is, in scales of its noise: one more device makes rare alerts
 likelier by more than frequent ones."""
 
 
-def alarm_releases(policy: Policy, site: str) -> list[ThresholdRelease]:
+def charged_threshold_releases(policy: Policy, site: str) -> list[ThresholdRelease]:
     """Return the threshold streams of a site that are charged per run."""
     releases = [release for release in policy.release if isinstance(release, ThresholdRelease) and not release.free]
     return [release for release in releases if policy.zones_of(release, site)]
 
 
-def promised(policy: Policy, site: str, release: ThresholdRelease) -> float:
-    """Return the maximal cost of a device's day."""
-    return float(RunPlan(policy, release, site).price.day)
-
-
-def deciding(policy: Policy, recorded: RecordedSightings, day: Day, release: ThresholdRelease) -> Worlds:
+def threshold_worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: ThresholdRelease) -> Worlds:
     """Return both worlds: as many windows of one privacy day as the device may count in.
 
     Raises:
@@ -285,19 +282,19 @@ def deciding(policy: Policy, recorded: RecordedSightings, day: Day, release: Thr
     if middle is None or not windows:
         raise DataError(f"the recording must contain a privacy day on which release '{release.name}' asks")
     zone = [each.id for each in site.zones].index(plan.covered[plan.members[0][0]])
-    rare = plan.vector.shift + round(RARE / float(plan.vector.run_distribution.half))
+    rare = plan.vector.shift + round(RARE_ALERTS / float(plan.vector.run_distribution.half))
     edge = max(0, plan.thresholds[0] - rare if release.alert == "above" else plan.thresholds[0] + rare - 1)
     shown = windows[: site.contribution_ticks]
-    there, away = ([_only(window, zone, count) for window in shown] for count in (edge + 1, edge))
+    there, away = ([_with_count(window, zone, count) for window in shown] for count in (edge + 1, edge))
     return Worlds(there, away, zone)
 
 
-def _only(window: OccupancyWindow, zone: int, count: int) -> OccupancyWindow:
+def _with_count(window: OccupancyWindow, zone: int, count: int) -> OccupancyWindow:
     counts = tuple(count if place == zone else 0 for place in range(len(window.counts)))
     return replace(window, counts=counts, bounded=counts)
 
 
-def alarm_scores(
+def threshold_run_scores(
     policy: Policy, site: str, release: ThresholdRelease, windows: list[OccupancyWindow], seed: str
 ) -> dict[str, tuple[float, ...]]:
     """Run a stream over windows; return each audience's scores of the canary's node."""
@@ -327,7 +324,7 @@ WITHHELD = ("withheld",)
 """Of attributes: how many are not shown."""
 
 
-class Promise(NamedTuple):
+class Guarantee(NamedTuple):
     """The guarantee of one audience's share of a release about the canary."""
 
     release: str
@@ -340,7 +337,7 @@ class Promise(NamedTuple):
 class MembershipTrial(NamedTuple):
     """The result of testing one guarantee."""
 
-    promise: Promise
+    guarantee: Guarantee
     bound: Bound
     score: str
     """The score, chosen together with the threshold."""
@@ -350,7 +347,7 @@ class MembershipTrial(NamedTuple):
     @property
     def exceeded(self) -> bool:
         """Whether the lower bound exceeds the guarantee."""
-        return self.bound.exceeds(self.promise.epsilon)
+        return self.bound.exceeds(self.guarantee.epsilon)
 
 
 class Scores(NamedTuple):
@@ -379,41 +376,41 @@ def membership(
         DataError: the recording has no whole days.
     """
     counts, attributes = count_releases(policy, recorded.name), _attribute_releases(policy, recorded.name)
-    promises = check_promised(policy, bounding, recorded.name)
-    level, day, done = LEVEL / max(1, len(promises)), days_of(recorded)[-1], _RunCounter(tick)
+    guarantees = guarantees_of(policy, bounding, recorded.name)
+    level, day, done = LEVEL / max(1, len(guarantees)), days_of(recorded)[-1], _RunCounter(tick)
     for release in counts:
-        both = worlds(policy, recorded, day, release)
+        both = count_worlds(policy, recorded, day, release)
         scored = _count_scores(policy, recorded.name, release, both, _Plan(2 * runs, seed, done))
         for audience in release.epsilon:
-            yield _tried(promises[release.name, audience], scored[audience], level)
+            yield _trial(guarantees[release.name, audience], scored[audience], level)
     for attribute_release in attributes:
-        attributed_days = attributed(policy, recorded, day, attribute_release)
-        scored = _attribute_scores(
-            policy, recorded.name, attribute_release, attributed_days, _Plan(2 * runs, seed, done)
-        )
+        days = attribute_worlds(policy, recorded, day, attribute_release)
+        scored = _attribute_scores(policy, recorded.name, attribute_release, days, _Plan(2 * runs, seed, done))
         for audience, mine in scored.items():
-            found = _tried(promises[attribute_release.name, audience], mine, level, one_way=True)
-            yield found._replace(largest_ratio=_withheld_ratio(attribute_release, audience, attributed_days))
-    for stream in alarm_releases(policy, recorded.name):
-        both = deciding(policy, recorded, day, stream)
-        for audience, mine in _alarm_scores(policy, recorded.name, stream, both, _Plan(2 * runs, seed, done)).items():
-            yield _tried(promises[stream.name, audience], mine, level)
+            found = _trial(guarantees[attribute_release.name, audience], mine, level, one_way=True)
+            yield found._replace(largest_ratio=_withheld_ratio(attribute_release, audience, days))
+    for stream in charged_threshold_releases(policy, recorded.name):
+        both = threshold_worlds(policy, recorded, day, stream)
+        for audience, mine in _threshold_scores(
+            policy, recorded.name, stream, both, _Plan(2 * runs, seed, done)
+        ).items():
+            yield _trial(guarantees[stream.name, audience], mine, level)
 
 
-def check_promised(policy: Policy, bounding: Policy, site: str) -> dict[tuple[str, str], Promise]:
-    """Return what a policy promises of each release and audience of another.
+def guarantees_of(policy: Policy, bounding: Policy, site: str) -> dict[tuple[str, str], Guarantee]:
+    """Return the guarantees of ``bounding`` for each release and audience of ``policy``.
 
     Raises:
-        UsageError: it lacks the site, or promises nothing of a release.
+        UsageError: it lacks the site, or has no guarantee for a release and audience.
     """
     if site not in bounding.site:
         raise UsageError(f"--promised: must have site '{site}' too")
-    promises = {(p.release, p.audience): p for p in _promises(bounding, site)}
-    tried = [(each.release, each.audience) for each in _promises(policy, site)]
+    known = {(each.release, each.audience): each for each in _guarantees(bounding, site)}
+    tried = [(each.release, each.audience) for each in _guarantees(policy, site)]
     for release, audience in tried:
-        if (release, audience) not in promises:
+        if (release, audience) not in known:
             raise UsageError(f"--promised: must have release '{release}' for audience '{audience}' too")
-    return {key: promises[key] for key in tried}
+    return {key: known[key] for key in tried}
 
 
 class _RunCounter:
@@ -434,9 +431,9 @@ class _Plan(NamedTuple):
     done: _RunCounter
 
 
-def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = False) -> MembershipTrial:
+def _trial(guarantee: Guarantee, scored: Scores, level: float, *, one_way: bool = False) -> MembershipTrial:
     """Choose score and threshold on the first half of the runs, and measure them on the second."""
-    half, delta = len(scored.there) // 2, promise.delta
+    half, delta = len(scored.there) // 2, guarantee.delta
     chosen: tuple[float, int, float] = (-1.0, 0, 0.0)  # lower bound, negated index of the score, threshold
     known = scored.names == SCORES and bool(scored.there[:half, 0].any() or scored.away[:half, 0].any())
     for kind in range(scored.names == SCORES and not known, len(scored.names)):
@@ -448,24 +445,24 @@ def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = Fa
     there, away = scored.there[half:, kind], scored.away[half:, kind]
     bound = measure(there, away, threshold, level, delta, one_way=one_way)
     ratios = np.abs(np.concatenate([scored.there[half:, 0], scored.away[half:, 0]]))
-    return MembershipTrial(promise, bound, scored.names[kind], float(ratios.max()) if known else None)
+    return MembershipTrial(guarantee, bound, scored.names[kind], float(ratios.max()) if known else None)
 
 
-def _promises(policy: Policy, site: str) -> Iterator[Promise]:
+def _guarantees(policy: Policy, site: str) -> Iterator[Guarantee]:
     for release in count_releases(policy, site):
         windows = "window" if release.windows_paid == 1 else f"{release.windows_paid} windows"
         unit = "device_day" if release.by_day else windows
         gaussian = release.by_day and release.noise == "gaussian"
         delta = float(policy.privacy.delta if release.delta is None else release.delta) if gaussian else 0.0
         for audience, epsilon in release.epsilon.items():
-            yield Promise(release.name, audience, unit, float(epsilon), delta)
+            yield Guarantee(release.name, audience, unit, float(epsilon), delta)
     for attributes in _attribute_releases(policy, site):
         for audience in _audiences(attributes):
             total = sum(float(rule.epsilon.get(audience, 0)) for rule in attributes.attributes.values())
-            yield Promise(attributes.name, audience, "attributes of a day", total, 0.0)
-    for stream in alarm_releases(policy, site):
+            yield Guarantee(attributes.name, audience, "attributes of a day", total, 0.0)
+    for stream in charged_threshold_releases(policy, site):
         for audience in stream.audiences:
-            yield Promise(stream.name, audience, "device_day", promised(policy, site, stream), 0.0)
+            yield Guarantee(stream.name, audience, "device_day", float(RunPlan(policy, stream, site).price.day), 0.0)
 
 
 def _attribute_releases(policy: Policy, site: str) -> list[AttributeRelease]:
@@ -591,30 +588,28 @@ def _score(published: dict[Channel, PublishedDay], values: Channel, nodes: Nodes
 
 
 def _attribute_scores(
-    policy: Policy, site: str, release: AttributeRelease, attributed_days: Attributed, plan: _Plan
+    policy: Policy, site: str, release: AttributeRelease, both: AttributeWorlds, plan: _Plan
 ) -> dict[str, Scores]:
     """Query a day's attributes; the score is the number withheld, *there* the world whose values are protected."""
     only = policy.with_releases([release])
     audiences = _audiences(release)
     scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in audiences}
     for run in range(plan.runs):
-        for side, closed in enumerate((attributed_days.away, attributed_days.there)):
+        for side, closed in enumerate((both.away, both.there)):
             stage = ReleaseStage(only, site, laboratory(plan.seed, f"canary {release.name} {side} {run}"))
             _, outputs = stage.step(stage.initial(), closed)
             for audience in audiences:
                 topic = private_topic(audience, release.name)
                 records = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == topic]
-                mine = [record for record in records if record["zone"] == attributed_days.zone]
+                mine = [record for record in records if record["zone"] == both.zone]
                 scored[audience][side].append((float(sum(not record["released"] for record in mine)),))
         plan.done.one()
     return {name: Scores(WITHHELD, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
 
-def _withheld_ratio(release: AttributeRelease, audience: str, attributed_days: Attributed) -> float:
+def _withheld_ratio(release: AttributeRelease, audience: str, both: AttributeWorlds) -> float:
     """Return the exact log-likelihood ratio of all being withheld: certain if protected, e^-ε each if not."""
-    mine = {
-        each.attribute: each.value for each in attributed_days.there.attributes if each.zone == attributed_days.zone
-    }
+    mine = {each.attribute: each.value for each in both.there.attributes if each.zone == both.zone}
     total = 0.0
     for name, rule in release.attributes.items():
         value = mine.get(name)
@@ -626,30 +621,15 @@ def _withheld_ratio(release: AttributeRelease, audience: str, attributed_days: A
 # --- threshold streams --------------------------------------------------------------------------------
 
 
-def _alarm_scores(policy: Policy, site: str, release: ThresholdRelease, both: Worlds, plan: _Plan) -> dict[str, Scores]:
+def _threshold_scores(
+    policy: Policy, site: str, release: ThresholdRelease, both: Worlds, plan: _Plan
+) -> dict[str, Scores]:
     """Run a threshold stream in both worlds; return the scores of each audience."""
     scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in release.audiences}
     for run in range(plan.runs):
         for side, windows in enumerate((both.there, both.away)):
             key = f"canary {plan.seed} {release.name} {side} {run}"
-            for audience, score in alarm_scores(policy, site, release, windows, key).items():
+            for audience, score in threshold_run_scores(policy, site, release, windows, key).items():
                 scored[audience][side].append(score)
         plan.done.one()
-    return {name: Scores(ALARM_SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}
-
-
-def membership_report(tried: Sequence[MembershipTrial], runs: int) -> dict[str, Any]:
-    """Return the results as plain objects."""
-    level = LEVEL / max(1, len(tried))
-    rows = [
-        {
-            **each.promise._asdict(), "shown": each.bound.epsilon, "exceeded": each.exceeded,
-            "largest_ratio": each.largest_ratio, "score": each.score, "threshold": each.bound.threshold,
-            "rate_there": each.bound.there, "rate_away": each.bound.away,
-        }
-        for each in tried
-    ]  # fmt: skip
-    return {
-        "laboratory": True, "runs": runs, "confidence": 1 - LEVEL, "releases": len(tried),
-        "most_that_can_be_shown": most_shown(runs, level), "tried": rows,
-    }  # fmt: skip
+    return {name: Scores(THRESHOLD_SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}

@@ -10,11 +10,13 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from connectors.lab.attacks.membership import MembershipTrial
 from connectors.lab.attacks.study import Attack, FoundPeople
 from connectors.lab.attacks.tracking import TrackingResult
 from connectors.lab.plots import drawing
 from stream.lab.attackers.beliefs import Floats
 from stream.lab.attackers.localised import CLASSES, Success
+from stream.lab.attackers.membership import LEVEL, most_shown
 from stream.schemas import json_float
 
 if TYPE_CHECKING:
@@ -183,3 +185,20 @@ def _draw_tracking(followed: Sequence[TrackingResult], folder: Path) -> None:
         panel.set_xticks(places, [each.channel.title.replace(", ", "\n") for each in followed])
         panel.set_ylabel("% right")
         made.legend()
+
+
+def membership_report(tried: Sequence[MembershipTrial], runs: int) -> dict[str, Any]:
+    """Return the results of membership trials as plain objects."""
+    level = LEVEL / max(1, len(tried))
+    rows = [
+        {
+            **each.guarantee._asdict(), "shown": each.bound.epsilon, "exceeded": each.exceeded,
+            "largest_ratio": each.largest_ratio, "score": each.score, "threshold": each.bound.threshold,
+            "rate_there": each.bound.there, "rate_away": each.bound.away,
+        }
+        for each in tried
+    ]  # fmt: skip
+    return {
+        "laboratory": True, "runs": runs, "confidence": 1 - LEVEL, "releases": len(tried),
+        "most_that_can_be_shown": most_shown(runs, level), "tried": rows,
+    }  # fmt: skip

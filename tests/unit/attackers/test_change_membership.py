@@ -20,8 +20,8 @@ from connectors.lab.attacks.membership import (
     _count_scores,
     _Plan,
     _RunCounter,
+    count_worlds,
     membership,
-    worlds,
 )
 from connectors.lab.attacks.published import count_releases
 from connectors.lab.attacks.recording import RecordedSightings, days_of, record
@@ -71,7 +71,7 @@ def attacked(recording: Path, releases: str, visits: int = 4) -> Attacked:
     known = load_policy(policy_text(releases, tick="30min", site=visit_site(visits=visits)))
     seen = record(recording, known, SITE, 1, OWN, lambda *_: None)
     (release,) = count_releases(known, SITE)
-    return Attacked(known, seen, release, worlds(known, seen, days_of(seen)[-1], release))
+    return Attacked(known, seen, release, count_worlds(known, seen, days_of(seen)[-1], release))
 
 
 def with_noise(divided_by: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,11 +120,11 @@ def test_what_is_shown_stays_below_what_is_paid_and_a_tenth_of_the_noise_is_foun
         return list(membership(both.policy, both.recorded, 400, 1, both.policy, lambda _: None))
 
     for trial in trials(LEVELS):
-        assert (trial.score, trial.promise.unit) == ("likelihood", "device_day")
-        assert 0 <= trial.bound.epsilon <= trial.promise.epsilon
+        assert (trial.score, trial.guarantee.unit) == ("likelihood", "device_day")
+        assert 0 <= trial.bound.epsilon <= trial.guarantee.epsilon
         assert trial.largest_ratio is not None
     with_noise(10, monkeypatch)
-    assert [(trial.promise.epsilon, trial.exceeded) for trial in trials(BUILDING)] == [(2, True)]
+    assert [(trial.guarantee.epsilon, trial.exceeded) for trial in trials(BUILDING)] == [(2, True)]
 
 
 def test_the_canary_makes_all_its_visits_each_at_another_node(recording: Path) -> None:

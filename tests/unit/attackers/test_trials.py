@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.lab.attacks.membership import SCORES, Promise, Scores, _tried, check_promised
+from connectors.lab.attacks.membership import SCORES, Guarantee, Scores, _trial, guarantees_of
 from stream.lab.attackers.membership import LEVEL
 from stream.release.validation import load_policy
 from tests.support.small_building import SITE, policy_text
@@ -17,7 +17,7 @@ mechanism = "laplace"
 zones = {{ kind = "hall" }}
 epsilon = {{ public = "1" }}
 """
-PROMISE = Promise("plain", "public", "window", 1.0, 0.0)
+GUARANTEE = Guarantee("plain", "public", "window", 1.0, 0.0)
 
 
 def scores(likelihoods: list[float]) -> Scores:
@@ -27,17 +27,17 @@ def scores(likelihoods: list[float]) -> Scores:
 
 
 def test_the_score_is_chosen_without_the_runs_that_are_measured() -> None:
-    trials = [_tried(PROMISE, scores([*([1.0] * 20), *([ratio] * 20)]), LEVEL) for ratio in (1.0, 0.0)]
+    trials = [_trial(GUARANTEE, scores([*([1.0] * 20), *([ratio] * 20)]), LEVEL) for ratio in (1.0, 0.0)]
     assert [trial.score for trial in trials] == ["likelihood", "likelihood"]
     assert [trial.largest_ratio for trial in trials] == [1.0, 0.0]
 
 
 def test_ratios_that_are_not_known_are_no_score() -> None:
-    trial = _tried(PROMISE, scores([0.0] * 40), LEVEL)
+    trial = _trial(GUARANTEE, scores([0.0] * 40), LEVEL)
     assert (trial.score, trial.largest_ratio) == ("values", None)
 
 
 def test_only_releases_that_are_tried_share_the_level() -> None:
     tried = load_policy(policy_text(RELEASE.format(name="plain")))
     more = load_policy(policy_text(RELEASE.format(name="plain") + RELEASE.format(name="other")))
-    assert list(check_promised(tried, more, SITE)) == [("plain", "public")]
+    assert list(guarantees_of(tried, more, SITE)) == [("plain", "public")]

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from connectors.lab.attacks.membership import worlds
+from connectors.lab.attacks.membership import count_worlds
 from connectors.lab.attacks.published import count_releases
 from connectors.lab.attacks.recording import Day, RecordedSightings
 from stream.pseudonyms.rotation import Sightings
@@ -67,7 +67,7 @@ def test_the_canary_is_in_the_fullest_covered_zone_from_its_peak_on_or_up_to_the
     day, nobody = day_with(in_b), Sightings(*np.zeros((3, 0), dtype=np.int64))
     recorded = RecordedSightings(policy.site[SITE], SITE, day.windows, nobody, nobody, [])
     (wanted,) = (each for each in count_releases(policy, SITE) if each.name == release)
-    both = worlds(policy, recorded, day, wanted)
+    both = count_worlds(policy, recorded, day, wanted)
     more = [replace(window, counts=(0, window.counts[1] + 1, 1, 20, 0, 0)) for window in day.windows[canary]]
     assert HALLS[both.zone] == "b"
     assert both.away == day.windows[shown]
