@@ -21,8 +21,8 @@ from connectors.cli.options import (
 from connectors.cli.output import print_json
 from connectors.operations.monitoring.watches import watch_polls, watch_secrets
 from connectors.runtime.signals import stop_signals
+from connectors.sources.ingest.access_points import AccessPoints
 from connectors.sources.ingest.addresses import access_point_name, colons
-from connectors.sources.ingest.ingest import AccessPoints
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.config import PolledSource, ReloadingPolls, polled_sources
@@ -77,7 +77,7 @@ def poll(
 
 async def _try_all(sources: list[PolledSource], policy: PolicyDocument, *, as_json: bool) -> None:
     """Try one source after the other and print what each took; UsageError if one could not be read whole."""
-    listed = _listed(policy)
+    listed = AccessPoints.of_policy(policy)
     found = [await read_once(source) for source in sources]
     entries = [_entry(each, listed) for each in found]
     if as_json:
@@ -88,13 +88,6 @@ async def _try_all(sources: list[PolledSource], policy: PolicyDocument, *, as_js
     if failed := [entry for entry in entries if not entry.complete]:
         msg = f"poll of {failed[0].source}: must read the whole table, but {failed[0].outcome.replace('_', ' ')}"
         raise UsageError(msg)
-
-
-def _listed(policy: PolicyDocument) -> AccessPoints:
-    zones = [zone for site in policy.site.values() for zone in site.zones]
-    aliases = {name: zone.radios[0] for zone in zones for name in zone.access_point_names}
-    bases = [base for zone in zones for base in zone.base_radio]
-    return AccessPoints(policy.access_points(), policy.site, aliases, bases)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@
     clock ─► 5 s grid ─► heartbeat of every (site, source) ───────────────────────────┴─► in this order to the sink
 
 - ``SiteLimits``: the part of a site's policy that a connector needs.
-- ``AccessPoints``: finds the listed access point that a sighting names, by radio address or base radio, by name, or as
-  the sender.
 - ``Ingest``: the frozen configuration and its steps.
 
 A site that counts **events** remembers which session a device was last heard in, and ends only that one.
@@ -43,17 +41,17 @@ laboratory's uptime mode is the one exception: there the time is start + uptime.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from connectors.sources.ingest.addresses import access_point_name, sender
+from connectors.sources.ingest.access_points import AccessPointEntry, AccessPoints, aliases_of, base_radios_of
+from connectors.sources.ingest.addresses import access_point_name
 from connectors.sources.ingest.logins import LoginNames
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Message, Sighting
 from connectors.sources.ingest.state import BatchKey, ClientKey, IngestState, OpenBatch, RememberedDevice
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
-from stream.policy.fields import base_range
 from stream.policy.sites import Site
 from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered, names_by_site
 from stream.records import DAY, LEFT, SECOND, Columns, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
@@ -111,74 +109,6 @@ class SiteLimits:
     def oldest(self) -> Micros:
         """Return the maximum age of an observation: no tick at which it may count has closed."""
         return min(self.lateness, MOST_AGE)
-
-
-class AccessPointEntry(NamedTuple):
-    """The site and zone of an access point."""
-
-    site: str
-    zone: str
-    radio: str
-    """Its radio address in the policy's spelling."""
-
-
-class AccessPoints:
-    """The listed access points, by every identifier that a source may use for them."""
-
-    def __init__(
-        self,
-        access_points: Mapping[str, tuple[str, str]],
-        sites: Collection[str],
-        aliases: Mapping[str, str],
-        base_radios: Iterable[str],
-    ) -> None:
-        """Set radio address -> (site, zone), the sites, name or IP address -> radio address, and base radios.
-
-        Raises ``UsageError`` for an access point of no site, or for an alias or base radio of no access point.
-        """
-        self._radios: dict[bytes, AccessPointEntry] = {}
-        self._aliases: dict[str, AccessPointEntry] = {}
-        self._bases: dict[int, dict[int, AccessPointEntry]] = {}
-        for mac, (site, zone) in access_points.items():
-            if site not in sites:
-                msg = f"access point {mac}: must be of a known site, got {site!r}"
-                raise UsageError(msg)
-            self._radios[bytes.fromhex(mac.replace(":", ""))] = AccessPointEntry(site, zone, mac)
-        for name, mac in aliases.items():
-            if mac not in access_points:
-                msg = f"alias {name!r}: must name an access point of a zone, got {mac!r}"
-                raise UsageError(msg)
-            self._aliases[_alias(name)] = AccessPointEntry(*access_points[mac], mac)
-        for written in base_radios:
-            mac = written.partition("/")[0]
-            if mac not in access_points:
-                msg = f"base radio {written}: must be an access point of a zone"
-                raise UsageError(msg)
-            shared, bits = base_range(written)
-            self._bases.setdefault(48 - bits, {})[shared] = AccessPointEntry(*access_points[mac], mac)
-
-    def find(self, sighting: Sighting, address: str) -> AccessPointEntry | None:
-        """Return the listed access point: by its radio address or base radio, else by its name, else as the sender."""
-        place = self._radios.get(sighting.access_point)
-        if place is None and self._bases and sighting.access_point:
-            place = self._of_base(int.from_bytes(sighting.access_point, "big"))
-        if place is None and self._aliases:
-            name = address if sighting.at_sender else access_point_name(sighting.name)
-            place = None if name is None else self._aliases.get(name.casefold())
-        return place
-
-    def _of_base(self, radio: int) -> AccessPointEntry | None:
-        """Return the access point whose base radio shares its first bits with this address."""
-        found = (bases.get(radio >> width) for width, bases in self._bases.items())
-        return next((place for place in found if place is not None), None)
-
-
-def _alias(name: str) -> str:
-    """Return the form in which names and senders' addresses are compared."""
-    try:
-        return sender(name)
-    except ValueError:
-        return name.strip().casefold()
 
 
 COLLAPSE: Micros = 5 * SECOND
@@ -270,13 +200,8 @@ class Ingest:
                 name: SiteLimits.of_site(site, names[name], LoginNames.of_site(site, name, key))
                 for name, site in policy.site.items()
             },
-            aliases={
-                name: zone.radios[0]
-                for site in policy.site.values()
-                for zone in site.zones
-                for name in zone.access_point_names
-            },
-            base_radios=[base for site in policy.site.values() for zone in site.zones for base in zone.base_radio],
+            aliases=aliases_of(policy),
+            base_radios=base_radios_of(policy),
             start=start,
             opt_outs=opt_outs,
         )

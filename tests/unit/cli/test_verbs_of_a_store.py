@@ -22,7 +22,7 @@ from connectors.cli import recover as recover_verb
 from connectors.cli import status as status_verb
 from connectors.cli.backfill import StoreHistory, cost_line
 from connectors.cli.options import read_policy
-from connectors.cli.poll import _entry, _listed, _print
+from connectors.cli.poll import _entry, _print
 from connectors.cli.report import MonthType, site_of
 from connectors.cli.run import _counts_source, _RunSetup
 from connectors.cli.source_options import CounterOptions, communities, communities_now
@@ -34,6 +34,7 @@ from connectors.operations.doctor.findings import findings_of, fine
 from connectors.operations.recovery.obstacles import Obstacle, Remedy
 from connectors.operations.status import SiteStatus, Status
 from connectors.runtime.clock import wall_clock
+from connectors.sources.ingest.access_points import AccessPoints
 from connectors.sources.inputs import TopicSource
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.service import DryRun
@@ -515,7 +516,7 @@ def test_a_tried_poll_is_printed_and_fails_where_a_table_was_not_read_whole(
 def test_an_access_point_that_reports_only_its_name_is_the_one_of_the_policy() -> None:
     radio = 'access_points = ["02:00:00:00:0e:02"]'
     named = POLICY.replace(radio, f'{radio}\naccess_point_names = ["attic"]')
-    listed = _listed(load_policy(named))
+    listed = AccessPoints.of_policy(load_policy(named))
     source: Any = SimpleNamespace(site="east", source="127.0.0.1")
     rows = [AssociatedClient(bytes.fromhex("3c0000000001"), b"", name) for name in (b"attic", b"cellar")]
     for row, unknown in zip(rows, ((), ("cellar",)), strict=True):
@@ -525,7 +526,7 @@ def test_an_access_point_that_reports_only_its_name_is_the_one_of_the_policy() -
 
 def test_a_tried_poll_counts_devices_and_names_unlisted_access_points(capsys: pytest.CaptureFixture[str]) -> None:
     """A device in two rows is one device, and access points are network equipment, which may be named."""
-    listed = _listed(load_policy(POLICY.replace('["127.0.0.1"]', '["192.0.2.9"]', 1)))
+    listed = AccessPoints.of_policy(load_policy(POLICY.replace('["127.0.0.1"]', '["192.0.2.9"]', 1)))
     here_, away = bytes.fromhex("020000000e01"), bytes.fromhex("02000000ff01")
     devices = [bytes.fromhex(f"3c0000000{n}01") for n in range(3)]
     rows = [
