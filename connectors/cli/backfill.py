@@ -23,7 +23,7 @@ from connectors.cli.options import (
 from connectors.cli.output import print_json, progress
 from connectors.keys import key_files
 from connectors.operations.audit.verification import merged_policies
-from connectors.sources.inputs import refuse_logins, refuse_opt_outs
+from connectors.sources.recorded import refuse_logins, refuse_opt_outs
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.reader import read_policies

@@ -36,7 +36,7 @@ from connectors.secrets.private_files import private_folder
 from connectors.serve.startup import ServeConfig
 from connectors.sources.ingest.queue import Counters
 from connectors.sources.ingest.receiver import Receiver
-from connectors.sources.inputs import UdpSource, receiver
+from connectors.sources.live import UdpSource, receiver
 from connectors.sources.recordings.replay import refuse_used
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.embedded.runner import FileSink, embedded

@@ -56,18 +56,8 @@ from connectors.runtime.signals import first_to_end, stop_signals, within
 from connectors.sources.counters.files import CountsFile
 from connectors.sources.counters.topic import CountsTopic, windows_behind
 from connectors.sources.ingest.receiver import Receiver
-from connectors.sources.inputs import (
-    FileSource,
-    Live,
-    Probing,
-    TopicSource,
-    live_pairs,
-    opt_out_file,
-    pass_file,
-    receiver,
-    secrets_of,
-    until_stopped,
-)
+from connectors.sources.live import Live, Probing, live_pairs, opt_out_file, receiver, secrets_of, until_stopped
+from connectors.sources.recorded import FileSource, TopicSource, pass_file
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.sources.recordings.rows import CellRules

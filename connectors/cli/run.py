@@ -58,21 +58,19 @@ from connectors.sources.counters.files import CountsFile
 from connectors.sources.counters.topic import CountsTopic
 from connectors.sources.ingest.listeners import Port
 from connectors.sources.ingest.receiver import Receiver
-from connectors.sources.inputs import (
-    FileSource,
+from connectors.sources.live import (
     Live,
     Probing,
     RadiusSource,
-    TopicSource,
     UdpSource,
     check_uptime_clock,
     opt_out_file,
-    pass_file,
     receiver,
     secrets_of,
     until_stopped,
     uptime_start,
 )
+from connectors.sources.recorded import FileSource, TopicSource, pass_file
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
 from connectors.storage.embedded.outboxes import ReceivedTraps

@@ -20,7 +20,7 @@ from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.ingest import UNKNOWN_ACCESS_POINT
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.state import most_unknown
-from connectors.sources.inputs import (
+from connectors.sources.live import (
     Live,
     LiveSource,
     Probing,

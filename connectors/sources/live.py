@@ -1,9 +1,8 @@
-"""The inputs of ``run`` and ``ingest``: recordings, counts, or controllers."""
+"""Live sources of ``run`` and ``ingest``: what a receiver listens to, which sources it probes, whom it leaves out."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -11,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import structlog
 
@@ -20,9 +19,6 @@ from connectors.keys.opt_outs import OptOutFile
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.secret_files import ReloadingSecrets
-from connectors.sources.counters.files import CountsFile
-from connectors.sources.counters.topic import CountsTopic
-from connectors.sources.counters.windows import WindowCollector, first_windows
 from connectors.sources.ingest.followed_logs import TailedFile
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.listeners import Listener
@@ -36,9 +32,6 @@ from connectors.sources.probes.methods import ProbeMethod, provoke
 from connectors.sources.probes.scheduler import ProbeScheduler, TrapPath
 from connectors.sources.radius.clients import Client, ClientFile, Clients
 from connectors.sources.radius.listener import AccountingListener
-from connectors.sources.recordings.dialect import OWN, Dialect
-from connectors.sources.recordings.observations import ObservationFile
-from connectors.sources.recordings.rows import CellRules
 from connectors.sources.snmp.collectors import SnmptrapdLogListener, SnmptrapdPipeListener, TelegrafListener
 from connectors.sources.snmp.communities import CommunityAuth, CommunityFile
 from connectors.sources.snmp.listener import TrapListener
@@ -48,7 +41,9 @@ from connectors.sources.snmp.usm.users import UserFile
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import is_cloud
-from stream.records import SECOND, CountedWindow, Heartbeat, Message, Micros
+from stream.records import Micros
+
+log = structlog.get_logger("tacet.run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,51 +161,6 @@ def uptime_start(live: Live) -> Micros | None:
     return next((source.start for source in live if isinstance(source, UdpSource)), None)
 
 
-log = structlog.get_logger("tacet.run")
-
-
-@dataclass(frozen=True, slots=True)
-class FileSource:
-    """A recording, and the windows that it covers."""
-
-    path: Path
-    speed: float | None = None
-    """Multiple of real time; None: as fast as the sink accepts."""
-    since: Micros | None = None
-    until: Micros | None = None
-    dialect: Dialect = OWN
-    counts: bool = False
-    """Whether it contains counts of people counters instead of observations."""
-
-    def opened(
-        self, policy: PolicyDocument, pseudonym_key: bytes, progress: Callable[..., None] | None = None
-    ) -> ObservationFile | CountsFile:
-        """Return the file's messages; nothing is read yet."""
-        refuse_opt_outs(policy)
-        refuse_logins(policy)
-        if self.counts:
-            return CountsFile(self.path, policy, since=self.since, until=self.until, progress=progress)
-        return ObservationFile(
-            self.path, policy, pseudonym_key, since=self.since, until=self.until, dialect=self.dialect,
-            progress=progress,
-        )  # fmt: skip
-
-
-class TopicSource(NamedTuple):
-    """A Kafka topic to which people counters write, and the requested windows."""
-
-    kafka: str
-    topic: str
-    since: Micros | None = None
-    until: Micros | None = None
-
-    def opened(self, policy: PolicyDocument, session: Micros, next_windows: Mapping[str, Micros]) -> CountsTopic:
-        """Return the topic's windows from the first one that is neither closed nor over; nothing is read yet."""
-        rules = CellRules(policy)
-        first = first_windows(rules, wall_clock(), self.since, next_windows)
-        return CountsTopic(self.kafka, self.topic, WindowCollector(rules, session, first, self.until))
-
-
 class Probing(NamedTuple):
     """The sources that are probed, and who receives the results besides the receiver."""
 
@@ -220,7 +170,7 @@ class Probing(NamedTuple):
     provoked: Mapping[Pair, tuple[str, int]]
     """Host and port of the sources whose trap path is verified with a wrong community."""
 
-    def rounds(self, made: Receiver, clock: AnchoredClock) -> ProbeScheduler:
+    def scheduler(self, made: Receiver, clock: AnchoredClock) -> ProbeScheduler:
         """Return the scheduler whose answers decide the coverage that a receiver's heartbeats confirm."""
 
         def on_result(pair: Pair, at: Micros, *, answered: bool) -> None:
@@ -232,59 +182,6 @@ class Probing(NamedTuple):
             for pair, where in self.provoked.items()
         }
         return ProbeScheduler(self.probes, clock, on_result, trap_paths)
-
-
-TURN = 0.005
-"""Seconds after which a busy feeder yields to the event loop for signals."""
-
-
-class MessageSink(Protocol):
-    """Receives a file's messages."""
-
-    async def append(self, message: Any) -> None:
-        """Return when the message is accepted; it is of the kind that the file contains."""
-
-
-async def pass_file(
-    file: ObservationFile | CountsFile, sink: MessageSink, speed: float | None, stop: asyncio.Event
-) -> bool:
-    """Pass a file's messages to a sink at ``speed`` times real time (None: as fast as it accepts them).
-
-    Returns whether the end was reached. It is not if ``stop`` is set, which is checked every few milliseconds even if
-    neither file nor sink ever waits.
-    """
-    first: Micros | None = None
-    began = turn = time.monotonic()
-    for message in file.steps():
-        reached = _reached(message)
-        if reached is not None:
-            first = reached if first is None else first
-            if speed is not None:
-                due = began + (reached - first) / SECOND / speed
-                await _sleep_until(due, stop)
-        if time.monotonic() - turn > TURN:
-            await asyncio.sleep(0)
-            turn = time.monotonic()
-        if stop.is_set():
-            return False
-        if message is not None:
-            await sink.append(message)
-    return True
-
-
-def _reached(message: Message | None) -> Micros | None:
-    """Return the event time that a message reaches, None if it does not advance it."""
-    if isinstance(message, CountedWindow):
-        return message.window_end
-    return message.watermark if isinstance(message, Heartbeat) else None
-
-
-async def _sleep_until(due: float, stop: asyncio.Event) -> None:
-    wait = due - time.monotonic()
-    if wait > 0:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait):
-                await stop.wait()
 
 
 @asynccontextmanager
@@ -323,7 +220,7 @@ async def receiver(
         if opt_outs is not None:
             beside.append(made.run_beside(_renew(opt_outs)))
         if probing is not None and uptime_start(live) is None:
-            beside.append(made.run_beside(probing.rounds(made, clock).run()))
+            beside.append(made.run_beside(probing.scheduler(made, clock).run()))
         try:
             yield made
         finally:
@@ -357,22 +254,6 @@ def opt_out_file(policy: PolicyDocument, path: Path | None, key_file: Path) -> O
         msg = "TACET_OPT_OUTS_FILE: must not be set while no site of the policy has opt_out = 'list'"
         raise UsageError(msg)
     return OptOutFile(path, key_files.opt_out_key(key_file))
-
-
-def refuse_opt_outs(policy: PolicyDocument) -> None:
-    """Raise UsageError if a site uses opt-outs: a recording may contain devices that are on the list."""
-    used = [name for name, site in policy.site.items() if site.opt_out == "list"]
-    if used:
-        msg = f"site {used[0]}: must have opt_out = 'none' to release a recording; only live sources are checked"
-        raise UsageError(msg)
-
-
-def refuse_logins(policy: PolicyDocument) -> None:
-    """Raise UsageError if a site counts logins: a recording contains none."""
-    used = [name for name, site in policy.site.items() if site.counts_logins]
-    if used:
-        msg = f"site {used[0]}: must have identity = 'device' to release a recording, which contains no logins"
-        raise UsageError(msg)
 
 
 def check_uptime_clock(policy: PolicyDocument, key_file: Path) -> None:

@@ -19,7 +19,7 @@ from connectors.keys import key_files
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import within
-from connectors.sources.inputs import FileSource
+from connectors.sources.recorded import FileSource
 from connectors.sources.recordings.dialect import OWN
 from connectors.sources.snmp.sender import Association, encode_associate
 from connectors.storage.kafka.topics import create_topics, topic_names

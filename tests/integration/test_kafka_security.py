@@ -28,7 +28,7 @@ from connectors.keys import key_files
 from connectors.runtime.clock import wall_clock
 from connectors.sources.external_topic import ExternalTopic
 from connectors.sources.ingest.followed_logs import Piece
-from connectors.sources.inputs import TopicSource
+from connectors.sources.recorded import TopicSource
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from connectors.storage.kafka.acls import commands, users
 from connectors.storage.kafka.client import partitions_of, reader_of

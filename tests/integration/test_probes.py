@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from connectors.runtime.clock import AnchoredClock
-from connectors.sources import inputs
-from connectors.sources.inputs import Probing, UdpSource
+from connectors.sources import live
+from connectors.sources.live import Probing, UdpSource
 from connectors.sources.probes import methods, scheduler
 from connectors.sources.probes.methods import (
     ByCommunity,
@@ -136,7 +136,7 @@ class TestTheWayOfTraps:
     @pytest.mark.parametrize("sent", [True, False])
     async def test_an_agent_that_sends_its_traps_here_proves_it(self, tmp_path: Path, sent: bool) -> None:
         given = [UdpSource((HOST, 0), (COMMUNITY,))]
-        async with inputs.receiver(given, policy(), bytes(32), Log()) as made:
+        async with live.receiver(given, policy(), bytes(32), Log()) as made:
             host, port = made.address
             sink = f"authtrapenable 1\ntrap2sink {host}:{port} {COMMUNITY.decode()}\n" if sent else ""
             async with agent(tmp_path, more=sink) as asked_at:
@@ -344,7 +344,7 @@ class TestDeclared:
             reported.append(alive)
 
         given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(query, probed, {})
-        async with inputs.receiver(given, policy(), bytes(32), log, probing=probing) as made:
+        async with live.receiver(given, policy(), bytes(32), log, probing=probing) as made:
             while len(reported) < 3:
                 await asyncio.sleep(0.01)
             log.messages += made._ingest.poll(made.state, made._clock.now() + 10_000_000)

@@ -20,7 +20,7 @@ from connectors.cli import main
 from connectors.cli.options import Address, Speed, bootstrap, read_policy, windows_options
 from connectors.keys import key_files
 from connectors.runtime import logs
-from connectors.sources.inputs import check_uptime_clock
+from connectors.sources.live import check_uptime_clock
 from connectors.storage.embedded.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
 from stream.release.validation import load_policy

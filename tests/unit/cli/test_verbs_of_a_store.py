@@ -35,9 +35,9 @@ from connectors.operations.recovery.obstacles import Obstacle, Remedy
 from connectors.operations.status import SiteStatus, Status
 from connectors.runtime.clock import wall_clock
 from connectors.sources.ingest.access_points import AccessPoints
-from connectors.sources.inputs import TopicSource
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.service import DryRun
+from connectors.sources.recorded import TopicSource
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.storage.embedded.reader import read_outbox, read_snapshot, read_topic

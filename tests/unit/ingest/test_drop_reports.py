@@ -9,12 +9,12 @@ import structlog
 
 from connectors.keys.opt_outs import OptOutFile
 from connectors.runtime.clock import AnchoredClock
-from connectors.sources import inputs
+from connectors.sources import live
 from connectors.sources.ingest import receiver as troubles
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.receiver import KERNEL, DropReport, Receiver
 from connectors.sources.ingest.source_filter import AllowList
-from connectors.sources.inputs import UdpSource, receiver
+from connectors.sources.live import UdpSource, receiver
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
@@ -101,7 +101,7 @@ class Unreadable(OptOutFile):
 
 async def test_work_beside_a_receiver_that_fails_ends_the_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opt-outs that are no longer read again would leave somebody counted who has opted out."""
-    monkeypatch.setattr(inputs, "OPT_OUTS_READ_EVERY", 0.01)
+    monkeypatch.setattr(live, "OPT_OUTS_READ_EVERY", 0.01)
     source = UdpSource(("127.0.0.1", 0), (b"c0mm",))
 
     async def running() -> None:

@@ -13,7 +13,7 @@ from connectors.keys import key_files
 from connectors.keys.key_files import IngestKeys
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import wall_clock
-from connectors.sources.inputs import FileSource
+from connectors.sources.recorded import FileSource
 from connectors.sources.recordings.dialect import OWN
 from connectors.storage.kafka.cluster import decide
 from connectors.storage.kafka.topic_readers import end_offsets

@@ -14,7 +14,8 @@ from connectors.cli.main import tacet
 from connectors.keys import key_files, opt_outs
 from connectors.keys.opt_outs import OptOutFile
 from connectors.runtime.clock import wall_clock
-from connectors.sources.inputs import opt_out_file, refuse_opt_outs
+from connectors.sources.live import opt_out_file
+from connectors.sources.recorded import refuse_opt_outs
 from stream.errors import KeyFileError, UsageError
 from stream.records import DAY, HOUR, MINUTE
 from tests.support.small_building import building

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connectors.sources.ingest_socket.listener import SocketListener
-from connectors.sources.inputs import (
+from connectors.sources.live import (
     Live,
     LiveSource,
     RadiusSource,
