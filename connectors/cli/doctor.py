@@ -25,7 +25,7 @@ from connectors.cli.options import (
 )
 from connectors.cli.output import print_json, table, working
 from connectors.cli.source_options import communities, probe_community, v3_files
-from connectors.monitoring.catalogue import TOGETHER
+from connectors.monitoring.catalogue import LEAST_ACCESS_POINTS
 from connectors.operations.doctor import checks, live_check
 from connectors.operations.doctor.findings import Finding, findings_of, note
 from connectors.runtime.clock import wall_clock
@@ -141,7 +141,7 @@ _DROPS = f"'{checks.RECEIVED}' lists what the store's run has dropped, up to ten
 _NO_DROPS = (
     "what it drops is not known here: a run records its drops when a window closes, at most every 5 minutes, for the "
     "first time with the first window that closes after its start, and only for a policy with at least "
-    f"{TOGETHER} access points; its log names the reasons (traps_dropped)"
+    f"{LEAST_ACCESS_POINTS} access points; its log names the reasons (traps_dropped)"
 )
 
 

@@ -73,7 +73,7 @@ from connectors.sources.live import (
 from connectors.sources.recorded import FileSource, TopicSource, pass_file
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
-from connectors.storage.embedded.outboxes import ReceivedTraps
+from connectors.storage.embedded.operator_outbox import ReceivedTraps
 from connectors.storage.embedded.runner import (
     FileSink,
     LiveSink,
@@ -257,7 +257,7 @@ async def _listen(
             live, policy, setup.key, LiveSink(runner, stop), newest=newest, probing=probes, opt_outs=setup.opt_outs
         ) as traps:
             watch_receiver(setup.monitor, traps, policy, simulated=uptime_start(live) is not None)
-            store.operator_box.count_traps(lambda: _received(traps))
+            store.operator_outbox.count_traps(lambda: _received(traps))
             watch_secrets(setup.monitor, secrets_of(live))
             await until_stopped(traps, stop)
         return traps

@@ -22,15 +22,15 @@ class Nature(Enum):
     SIZE = "how much room something takes"
     """Told in whole steps of ``SIZE_STEP``, rounded down."""
     TRAFFIC = "people"
-    """Told as sums over ``TOGETHER`` access points and ``APART``; outside the promise, for operators."""
+    """Told as sums over ``LEAST_ACCESS_POINTS`` and ``TRAFFIC_INTERVAL``; outside the promise, for operators."""
 
 
 SIZE_STEP = 64 * 1024 * 1024
 """Octets."""
-TOGETHER = 8
-"""Access points, at least, over which traffic is summed, ..."""
-APART: Micros = 5 * MINUTE
-"""... and for how long; its counters step on the clock's grid of this width and at no other time."""
+LEAST_ACCESS_POINTS = 8
+"""Figures that depend on people are sums over at least so many access points, ..."""
+TRAFFIC_INTERVAL: Micros = 5 * MINUTE
+"""... and over so long at least; they change at points of the clock's grid of this width, and at no other time."""
 
 Kind = Literal["gauge", "counter", "histogram"]
 Verb = Literal["run", "ingest", "worker", "serve", "hooks", "poll"]
@@ -69,9 +69,10 @@ _AT_START = "Set at the start."
 _EACH_SECOND, _EACH_MINUTE = "Updated every second.", "Updated every minute."
 _EACH_WINDOW = "Updated when a window is released."
 _AT_END = "Changes when the process ends."
+_MINUTES = TRAFFIC_INTERVAL // MINUTE
 _ON_GRID = (
-    f"Changes every {APART // MINUTE} minutes on the clock (12:00, 12:05), first {APART // MINUTE} to "
-    f"{2 * APART // MINUTE} minutes after the start; a 0 before that has no meaning."
+    f"Changes every {_MINUTES} minutes on the clock (12:00, 12:05), first {_MINUTES} to {2 * _MINUTES} minutes after "
+    "the start; a 0 before that has no meaning."
 )
 """Of traffic: ``connectors.monitoring.metric_values.Traffic``."""
 METRICS: tuple[Metric, ...] = (

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import NamedTuple
 
-from connectors.monitoring.catalogue import APART, BY_NAME, METRICS, SIZE_STEP, TOGETHER, Metric, Nature, Verb
+from connectors.monitoring.catalogue import (
+    BY_NAME,
+    LEAST_ACCESS_POINTS,
+    METRICS,
+    SIZE_STEP,
+    TRAFFIC_INTERVAL,
+    Metric,
+    Nature,
+    Verb,
+)
 from stream.records import SECOND, Micros
 
 BUCKETS = (1, 2, 5, 10, 30, 60, 120, 300)
@@ -170,12 +179,12 @@ class Traffic:
 
         ``now`` is the wall-clock time, whose grid is used; ``monotonic`` that of a clock that is never set.
         """
-        point = now // APART * APART
+        point = now // TRAFFIC_INTERVAL * TRAFFIC_INTERVAL
         if self._since is None or self._point is None:
             self._since, self._point = monotonic, point
             return
         passed, self._point = point != self._point, point
-        if passed and now - point <= SLACK and monotonic - self._since >= APART - SLACK:
+        if passed and now - point <= SLACK and monotonic - self._since >= TRAFFIC_INTERVAL - SLACK:
             self._since = monotonic
             for number, read in enumerate(self._read):
                 self._step(number, dict(read()))
@@ -184,7 +193,7 @@ class Traffic:
         """Publish the counts since the last step of the parts that were present all the time."""
         published = self._published[number]
         whole = {name: part for name, part in parts.items() if name in published and _continues(published[name], part)}
-        if sum(part.access_points for part in whole.values()) >= TOGETHER:
+        if sum(part.access_points for part in whole.values()) >= LEAST_ACCESS_POINTS:
             for name, part in whole.items():
                 for series, value in part.counts.items():
                     self._metrics.add(series[0], value - published[name].counts.get(series, 0), *series[1:])

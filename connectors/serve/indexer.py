@@ -14,7 +14,7 @@ import orjson
 from connectors.runtime.offload import offload
 from connectors.serve.playback import Playback, arrival_time
 from connectors.serve.service import Service
-from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, has_outbox, read_outbox, release_at
+from connectors.storage.embedded.reader import ACCOUNT_OUTBOX, OPERATOR_OUTBOX, has_outbox, read_outbox, release_at
 from stream.errors import DataError, UsageError
 from stream.schemas import parse_record
 
@@ -89,7 +89,7 @@ def refuse_absent(store: Path, outboxes: Iterable[str]) -> None:
     """
     for outbox in outboxes:
         if not has_outbox(store, outbox):
-            roles = {ACCOUNT_BOX: "--account or --operator", OPERATOR_BOX: "--operator"}
+            roles = {ACCOUNT_OUTBOX: "--account or --operator", OPERATOR_OUTBOX: "--operator"}
             what = roles.get(outbox, f"--audience {outbox}")
             msg = f"{what}: must have an outbox in {store}; the next 'tacet run' with this store creates it"
             raise UsageError(msg)

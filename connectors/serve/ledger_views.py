@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from connectors.monitoring.catalogue import LEAST_ACCESS_POINTS, TRAFFIC_INTERVAL
 from connectors.records.record_fields import nano, scalar
 from connectors.serve.models import Denied
 from stream.errors import DataError, UsageError
-from stream.records import DAY, MINUTE, Micros, ReleaseId
+from stream.records import DAY, Micros, ReleaseId
 from stream.release.account_stage import past_account
 from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time
@@ -129,10 +130,6 @@ class OperatorView:
         return self._newest
 
 
-APART: Micros = 5 * MINUTE
-"""Figures that depend on people are published at points of the clock's grid of this width, ..."""
-TOGETHER = 8
-"""... and for at least this many access points, or not at all."""
 NOT_IN_TOPICS = ("reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps", "oldest_key_day")
 
 
@@ -143,8 +140,8 @@ class ClusterView:
         """``clock`` is the wall clock."""
         self._account, self._clock = account, clock
         access_points = sum(len(zone.radios) for site in policy.site.values() for zone in site.zones)
-        self._enough = access_points >= TOGETHER
-        self._rejected, self._point = 0, clock() // APART
+        self._enough = access_points >= LEAST_ACCESS_POINTS
+        self._rejected, self._point = 0, clock() // TRAFFIC_INTERVAL
         self._shown_rejected: int | None = None
         """The number of rejected messages at the latest point of the grid; None before the first."""
         self._version: str | None = None
@@ -157,7 +154,7 @@ class ClusterView:
 
     def _publish_counts(self) -> None:
         """Publish the counts up to the latest point of the grid. Call this before more is counted."""
-        point = self._clock() // APART
+        point = self._clock() // TRAFFIC_INTERVAL
         if point != self._point and self._enough:
             self._shown_rejected = self._rejected
         self._point = point

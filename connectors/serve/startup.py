@@ -29,7 +29,7 @@ from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits
 from connectors.serve.policy_description import Plans
 from connectors.serve.room import shown_to
 from connectors.serve.service import Service
-from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
+from connectors.storage.embedded.reader import ACCOUNT_OUTBOX, OPERATOR_OUTBOX, read_outbox
 from stream.errors import UsageError
 from stream.policy.attributes import AttributeRelease
 from stream.records import Micros
@@ -264,8 +264,8 @@ def outbox_feeds(
     operator = OperatorView()
     service.operator = operator
     service.coalition = partial(combined_account, config.policy, store) if config.account else None
-    outboxes = [(ACCOUNT_BOX, service.account.add)] if config.account or config.operator else []
-    outboxes += [(OPERATOR_BOX, operator.add)] if config.operator else []
+    outboxes = [(ACCOUNT_OUTBOX, service.account.add)] if config.account or config.operator else []
+    outboxes += [(OPERATOR_OUTBOX, operator.add)] if config.operator else []
     indexer.refuse_absent(store, [*config.audiences, *(outbox for outbox, _ in outboxes)])
     if config.play is not None:
         service.playback = indexer.played(store, config.audiences, config.play)

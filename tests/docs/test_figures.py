@@ -18,7 +18,7 @@ import pytest
 
 from connectors.cli.ingest import FORGET_AFTER
 from connectors.http.limits import AT_ONCE, BODY_WITHIN, PATIENCE, Rates
-from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
+from connectors.monitoring.catalogue import LEAST_ACCESS_POINTS, SIZE_STEP, TRAFFIC_INTERVAL
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
 from connectors.runtime.logs import PERIOD as LOG_PERIOD
@@ -205,10 +205,10 @@ MADE = [
     ("docs/deployment.md", f"takes nothing for {PATIENCE:.0f} s is cut off"),
     *((f"docs/{name}", f"steps of {SIZE_STEP >> 20} MiB") for name in ("operations.md", "reference/metrics.md")),
     *(
-        (f"docs/{name}", f"at least {TOGETHER} access points and {APART // MINUTE} minutes")
+        (f"docs/{name}", f"at least {LEAST_ACCESS_POINTS} access points and {TRAFFIC_INTERVAL // MINUTE} minutes")
         for name in ("operations.md", "privacy.md", "reference/metrics.md")
     ),
-    ("docs/operations.md", f"if the store's sites have at least {TOGETHER} access points"),
+    ("docs/operations.md", f"if the store's sites have at least {LEAST_ACCESS_POINTS} access points"),
     ("docs/operations.md", f"until the next scrape, for at most {LAST_WORD:.0f} s"),
     ("docs/operations.md", f"Of equal lines at most {LOG_AT_ONCE} are written in {LOG_PERIOD:.0f} s"),
     ("docs/deployment.md", f"snapshot record of {MAX_RECORD >> 20} MiB"),

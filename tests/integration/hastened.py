@@ -33,7 +33,7 @@ class Drifting:
 
 if __name__ == "__main__":
     vars(clock)["time"] = Drifting(Path(sys.argv.pop(1)))
-    vars(metric_values)["APART"] = 2 * SECOND
+    vars(metric_values)["TRAFFIC_INTERVAL"] = 2 * SECOND
     vars(scheduler)["PROBE_GRID"], vars(methods)["WAIT"] = 5 * SECOND, 0.5
     watches.KEY_BEATS = watches.STORE_BEATS = 1
     main()

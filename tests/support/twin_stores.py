@@ -29,7 +29,7 @@ from connectors.serve.app import application
 from connectors.serve.ledger_views import OperatorView
 from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig, combined_account, open_service
-from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, outboxes, read_outbox
+from connectors.storage.embedded.reader import ACCOUNT_OUTBOX, OPERATOR_OUTBOX, outboxes, read_outbox
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.store import SqliteStore
 from stream.errors import TacetError
@@ -160,7 +160,7 @@ class StoreWorld:
 
 
 def _masked(box: str, value: bytes) -> bytes:
-    if box != OPERATOR_BOX:
+    if box != OPERATOR_OUTBOX:
         return value
     return orjson.dumps(orjson.loads(value) | dict.fromkeys(_OF_PEOPLE))
 
@@ -205,8 +205,8 @@ async def _filled(service: Service, wanted: ServeConfig, store: Path) -> None:
         rows = read_outbox(store, audience, 0)
         if rows:
             await intake.add([value for _, value in rows], {f"outbox:{audience}": rows[-1][0]})
-    service.account.add(value for _, value in read_outbox(store, ACCOUNT_BOX, 0))
-    book.add(value for _, value in read_outbox(store, OPERATOR_BOX, 0))
+    service.account.add(value for _, value in read_outbox(store, ACCOUNT_OUTBOX, 0))
+    book.add(value for _, value in read_outbox(store, OPERATOR_OUTBOX, 0))
     service.operator = book
     service.coalition = lambda names: combined_account(wanted.policy, store, names)
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from cryptography import x509
 
 from connectors.keys import key_files
-from connectors.monitoring.catalogue import TOGETHER
+from connectors.monitoring.catalogue import LEAST_ACCESS_POINTS
 from connectors.monitoring.engine import EngineMetrics, access_points
 from connectors.monitoring.metric_values import Labels, Part, Parts, Series
 from connectors.monitoring.monitor import Monitor
@@ -56,7 +56,8 @@ def watch_receiver(monitor: Monitor, traps: Receiver, policy: Policy, *, simulat
     monitor.health.require("feed", is_served)
     monitor.health.require("intake", lambda: not traps.state.suspended)
     monitor.often(look)
-    if everywhere >= TOGETHER:  # below that size the sums are never published, and a 0 would mean that nobody comes
+    # Below that size the sums are never published, and a 0 would mean that nobody comes.
+    if everywhere >= LEAST_ACCESS_POINTS:
         monitor.traffic.count(lambda: _datagrams(traps, everywhere))
 
 

@@ -2,9 +2,9 @@
 
 - **Outboxes of audiences**, ``<audience>.sqlite``: one SQLite file per audience, and the only file that its subscribers
   open. A release lies in its outbox once and for ever: a record with the same id and other bytes is refused.
-- **Outboxes of two roles** that are no audience: readers of the account, and operators. They have names that no
-  audience can have, so that the service opens neither the store nor its state. Their content is a copy, which can be
-  made again.
+- **Outboxes of two roles** that are no audience: readers of the account, and operators (``operator_outbox.py``). They
+  have names that no audience can have, so that the service opens neither the store nor its state. Their content is a
+  copy, which can be made again.
 
 ``Delivery`` moves committed private records of the store to the outboxes. The store may delete them (``synced``) once
 the outboxes are written through to disk. Account records are copied. A record that was delivered before a crash is
@@ -16,14 +16,12 @@ The folder also has ``_sites.json`` (``storage/site_metadata.py``), for everyone
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 from connectors.secrets.private_files import private_folder
-from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX
+from connectors.storage.embedded.reader import ACCOUNT_OUTBOX
 from connectors.storage.embedded.sqlite_file import (
     RECORDS,
     Identity,
@@ -33,11 +31,9 @@ from connectors.storage.embedded.sqlite_file import (
     refuse_replaced,
     transaction,
 )
-from stream.engine.partition import PartitionEngine
 from stream.errors import FinalityError
-from stream.policy.sites import Site
-from stream.records import DAY, MINUTE, Micros, ReleaseId
-from stream.schemas import LEAKAGE, rfc3339
+from stream.records import ReleaseId
+from stream.schemas import LEAKAGE
 
 
 class OutboxRecord(NamedTuple):
@@ -117,13 +113,7 @@ def _put(box: sqlite3.Connection, record: OutboxRecord) -> None:
         raise FinalityError(msg)
 
 
-# Outboxes of the two roles
-
-APART: Micros = 5 * MINUTE
-"""Least event time between two records of a site's figures that depend on people."""
-TOGETHER = 8
-"""Least number of access points for which figures that depend on people are published."""
-KEPT: Micros = 7 * DAY
+# The outbox of readers of the account
 
 
 class RoleRecord(NamedTuple):
@@ -140,8 +130,8 @@ class AccountOutbox:
     """The account as it is streamed; the last record of a window is the valid one."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / f"{ACCOUNT_BOX}.sqlite"
-        self._box = _opened(self._path)
+        self._path = folder / f"{ACCOUNT_OUTBOX}.sqlite"
+        self._box = open_outbox(self._path)
 
     def last(self) -> int:
         """Return the number of the last record added, 0 before the first."""
@@ -165,112 +155,8 @@ class AccountOutbox:
         self._box.close()
 
 
-class ReceivedTraps(NamedTuple):
-    """The counts of a receiver since it began."""
-
-    time: Micros
-    """The receiver's time."""
-    received: int
-    accepted: int
-    dropped: Mapping[str, int]
-    """By reason."""
-    kernel_drops: int
-
-    def published(self) -> dict[str, Any]:
-        """Return the counts as they stand in the record; reasons without drops are left out."""
-        return {
-            "received": self.received, "accepted": self.accepted, "kernel_drops": self.kernel_drops,
-            "dropped": {reason: number for reason, number in sorted(self.dropped.items()) if number},
-        }  # fmt: skip
-
-
-NOT_DROPS = frozenset({"rows", "accepted", "stale_heartbeats", "late"})
-"""Counters of sensing that are no reason for a drop, and the one that has a field of its own."""
-
-
-def _dropped(counters: Mapping[str, int]) -> dict[str, int]:
-    return {reason: rows for reason, rows in sorted(counters.items()) if rows and reason not in NOT_DROPS}
-
-
-class OperatorBox:
-    """The status of each site: figures of the engine itself, and of traffic how much was accepted and dropped, and why.
-
-    Figures of traffic depend on people. They are as coarse as in the metrics: sums over at least ``TOGETHER`` access
-    points, published every ``APART`` at most.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / f"{OPERATOR_BOX}.sqlite"
-        self._box = _opened(self._path)
-        self._noted: dict[str, Micros] = {}
-        self._received: Callable[[], ReceivedTraps] | None = None
-        self._traps: ReceivedTraps | None = None
-
-    def count_traps(self, received: Callable[[], ReceivedTraps]) -> None:
-        """Add the counts of a receiver to all later records; ``received`` returns the present ones."""
-        self._received = received
-
-    def note(self, partition: PartitionEngine) -> None:
-        """Record the figures of each site that has progressed by ``APART``."""
-        sensing, rows = partition.sites.sensing(), []
-        for site, state in sensing.items():
-            window = state.next_tick
-            if window is not None and window >= self._noted.get(site, 0) + APART:
-                self._noted[site] = window
-                rows.append((site, window, orjson.dumps(self._figures(partition, site))))
-        if rows:
-            self._write(rows)
-
-    def _figures(self, partition: PartitionEngine, site: str) -> dict[str, Any]:
-        state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
-        enough = place is not None and _access_points(place) >= TOGETHER
-        everywhere = sum(map(_access_points, partition.policy.site.values()))
-        tick = 0 if place is None else place.tick
-        key_day = partition.sites.oldest_key_day_needed()
-        traps = self._traps_so_far() if everywhere >= TOGETHER else None
-        return {
-            "v": 1,
-            "site": site,
-            "window_end": None if state.next_tick is None else rfc3339(state.next_tick - tick),
-            "reached": rfc3339(state.clock.watermark or 0),  # a session's start would show that a device was heard
-            "closed": state.suspended,
-            "ledger_entries": partition.sites.chains()[site][0],
-            "accepted": state.counters["accepted"] if enough else None,
-            "late": state.counters["late"] if enough else None,
-            "dropped": _dropped(state.counters) if enough else None,
-            "traps": None if traps is None else traps.published(),
-            "rejected_messages": partition.counters.rejected if everywhere >= TOGETHER else None,
-            "oldest_key_day": None if key_day is None else rfc3339(key_day * DAY),
-            "policy_version": partition.policy.version,
-        }
-
-    def _traps_so_far(self) -> ReceivedTraps | None:
-        """Return the receiver's counts; they are read again after ``APART`` only, whichever site is noted."""
-        if self._received is not None:
-            now = self._received()
-            if self._traps is None or now.time >= self._traps.time + APART:
-                self._traps = now
-        return self._traps
-
-    def _write(self, rows: list[tuple[str, Micros, bytes]]) -> None:
-        newest = max(window for _, window, _ in rows)
-        with naming_errors(self._path), transaction(self._box):
-            for site, window, value in rows:
-                ((last,),) = self._box.execute("SELECT coalesce(max(seq), 0) FROM records").fetchall()
-                row = (f"{site}/{last + 1}", "operator", site, window // 1000, value)
-                self._box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", row)
-            self._box.execute("DELETE FROM records WHERE time < ?", ((newest - KEPT) // 1000,))
-
-    def close(self) -> None:
-        """Close its file."""
-        self._box.close()
-
-
-def _access_points(place: Site) -> int:
-    return sum(len(zone.radios) for zone in place.zones)
-
-
-def _opened(path: Path) -> sqlite3.Connection:
+def open_outbox(path: Path) -> sqlite3.Connection:
+    """Open the outbox of a role, or create it."""
     with naming_errors(path):
         box = connect(path, RECORDS)
         box.execute("PRAGMA synchronous = NORMAL")  # the store still has the record, or the next window repeats it
@@ -288,10 +174,12 @@ SYNC_EVERY = 12
 class Delivery:
     """Delivers the records of one store, in the order of their commits."""
 
-    def __init__(self, path: Path, store: sqlite3.Connection, outboxes: Outboxes, account_box: AccountOutbox) -> None:
+    def __init__(
+        self, path: Path, store: sqlite3.Connection, outboxes: Outboxes, account_outbox: AccountOutbox
+    ) -> None:
         """Begin with the private records that the store still has; ``path`` is that of the store."""
         self._path, self._db = path, store
-        self._outboxes, self._account_box = outboxes, account_box
+        self._outboxes, self._account_outbox = outboxes, account_outbox
         self._delivered = self._deliveries = 0
         self.synced = 0
         """Position in the store up to which private records are on disk in their outboxes."""
@@ -330,8 +218,8 @@ class Delivery:
         with naming_errors(self._path):
             query = "SELECT count(*) FROM outputs WHERE topic = ?"
             ((stored,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
-        self._account_box.forget_behind(int(stored))
-        given = self._account_box.last()
+        self._account_outbox.forget_behind(int(stored))
+        given = self._account_outbox.last()
         if given == 0:
             return 0, 0
         with naming_errors(self._path):
@@ -347,7 +235,7 @@ class Delivery:
                 rows = self._db.execute(query, (self._accounted, LEAKAGE, _AT_ONCE)).fetchall()
             if not rows:
                 return
-            self._account_box.append(
+            self._account_outbox.append(
                 RoleRecord(number, bytes(key).decode(), time, bytes(value))
                 for number, (_, key, time, value) in enumerate(rows, start=self._accounts + 1)
             )

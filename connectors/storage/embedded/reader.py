@@ -15,7 +15,7 @@ from stream.encryption import Kind, Vault, is_encrypted, unseal
 from stream.errors import DestroyedKeyError, UsageError
 from stream.schemas import AUDIT, RESTRICTED
 
-ACCOUNT_BOX, OPERATOR_BOX = "_account", "_operator"
+ACCOUNT_OUTBOX, OPERATOR_OUTBOX = "_account", "_operator"
 """Outboxes of the two roles that are no audience, under names that no audience can have."""
 
 

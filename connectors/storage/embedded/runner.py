@@ -53,7 +53,7 @@ def opened(
         )
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
-        runner.observers.append(lambda partition, _: store.operator_box.note(partition))
+        runner.observers.append(lambda partition, _: store.operator_outbox.note(partition))
         runner.start()
         store.outboxes.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
         write_sites(folder / "private", site_metadata(policy))

@@ -17,7 +17,8 @@ from pathlib import Path
 import orjson
 
 from connectors.secrets.private_files import private_folder
-from connectors.storage.embedded.outboxes import AccountOutbox, Delivery, OperatorBox, Outboxes
+from connectors.storage.embedded.operator_outbox import OperatorOutbox
+from connectors.storage.embedded.outboxes import AccountOutbox, Delivery, Outboxes
 from connectors.storage.embedded.reader import as_given, earlier_entries
 from connectors.storage.embedded.sqlite_file import (
     STORE,
@@ -61,8 +62,9 @@ class SqliteStore:
                 os.close(self._lock)
                 raise
             self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
-        self.account_box, self.operator_box = AccountOutbox(folder / "private"), OperatorBox(folder / "private")
-        self._delivery = Delivery(self._path, self._db, self.outboxes, self.account_box)
+        self.account_outbox = AccountOutbox(folder / "private")
+        self.operator_outbox = OperatorOutbox(folder / "private")
+        self._delivery = Delivery(self._path, self._db, self.outboxes, self.account_outbox)
 
     def _identity(self) -> str:
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
@@ -168,8 +170,8 @@ class SqliteStore:
     def close(self) -> None:
         """Close every file."""
         self.outboxes.close()
-        self.account_box.close()
-        self.operator_box.close()
+        self.account_outbox.close()
+        self.operator_outbox.close()
         self._db.close()
         os.close(self._lock)
 

@@ -14,8 +14,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from connectors.cli.options import read_policy
+from connectors.monitoring.catalogue import TRAFFIC_INTERVAL
 from connectors.runtime.clock import wall_clock
-from connectors.serve.ledger_views import APART, NOT_IN_TOPICS
+from connectors.serve.ledger_views import NOT_IN_TOPICS
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import decide, found_cluster
 from connectors.storage.kafka.topics import create_topics
@@ -115,14 +116,14 @@ def test_a_cluster_tells_operators_and_coalitions_what_the_store_of_the_same_run
     cluster: str, poor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was put aside is told as of points of a grid, so the clock of the second service is moved on."""
-    monkeypatch.setattr("connectors.serve.ledger_views.TOGETHER", 1)
+    monkeypatch.setattr("connectors.serve.ledger_views.LEAST_ACCESS_POINTS", 1)
     ahead = [0]
 
     def later() -> Micros:
         return wall_clock() + ahead[0]
 
     def all_put_aside() -> bool:
-        ahead[0] += APART
+        ahead[0] += TRAFFIC_INTERVAL
         return all(row["rejected_messages"] == 2 for row in rows_of(client).values())
 
     with served(wanted(poor, **ROLES)) as running, running.browser() as client:

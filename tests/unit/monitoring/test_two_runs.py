@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from connectors.keys import key_files
-from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
+from connectors.monitoring.catalogue import LEAST_ACCESS_POINTS, METRICS, TRAFFIC_INTERVAL, Nature
 from connectors.monitoring.engine import EngineMetrics
 from connectors.monitoring.metric_values import MetricValues
 from connectors.monitoring.monitor import Monitor
@@ -133,13 +133,13 @@ def test_traffic_steps_at_points_of_the_grid_alone(runs: list[list[tuple[Micros,
     for stored in runs:
         for (_, before), (time, after) in pairwise(stored):
             if before["tacet_observations_total"] != after["tacet_observations_total"]:
-                assert time % APART < SECOND
+                assert time % TRAFFIC_INTERVAL < SECOND
                 steps += 1
     assert steps > 10
 
 
 def test_of_six_access_points_no_traffic_is_told(tmp_path: Path, key: Path) -> None:
-    assert len(ACCESS_POINTS) < TOGETHER
+    assert len(ACCESS_POINTS) < LEAST_ACCESS_POINTS
     reported = [each["tacet_observations_total"] for _, each in run(tmp_path / "store", key, FEW, OTHERS[:300])]
     assert len(reported) > 20
     assert {value for values, _ in reported for value in values.values()} <= {0}

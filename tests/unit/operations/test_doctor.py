@@ -30,7 +30,7 @@ from connectors.sources.ingest.queue import Counters
 from connectors.sources.probes.methods import ProbeAnswer
 from connectors.sources.snmp.sender import Association, encode_associate
 from connectors.sources.snmp.usm.users import Users
-from connectors.storage.embedded.reader import OPERATOR_BOX
+from connectors.storage.embedded.reader import OPERATOR_OUTBOX
 from connectors.storage.embedded.rollback_mark import mark_path
 from connectors.storage.kafka.topics import TopicSettings, topic_config, topic_names
 from stream.errors import PolicyError
@@ -217,7 +217,7 @@ def test_people_are_given_a_table(installed: Path) -> None:
 
 def with_drops(folder: Path, dropped: dict[str, int] | None) -> None:
     """Let the newest figures of the store's run say what its receiver has dropped."""
-    with closing(sqlite3.connect(folder / "store" / "private" / f"{OPERATOR_BOX}.sqlite")) as box, box:
+    with closing(sqlite3.connect(folder / "store" / "private" / f"{OPERATOR_OUTBOX}.sqlite")) as box, box:
         ((seq, value),) = box.execute("SELECT seq, value FROM records ORDER BY seq DESC LIMIT 1").fetchall()
         traps = None if dropped is None else {"received": 9, "accepted": 0, "dropped": dropped, "kernel_drops": 0}
         changed = orjson.dumps(orjson.loads(value) | {"traps": traps})

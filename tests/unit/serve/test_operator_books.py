@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from connectors.serve.ledger_views import APART, SPAN, AccountView, ClusterView
+from connectors.monitoring.catalogue import TRAFFIC_INTERVAL
+from connectors.serve.ledger_views import SPAN, AccountView, ClusterView
 from stream.records import DAY, MINUTE, Micros
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
@@ -107,7 +108,7 @@ def test_the_figures_of_a_cluster_come_only_from_its_topics() -> None:
     cluster = ClusterView(book(account(NINE), account(NINE + TICK)), EIGHT, lambda: now[0])
     cluster.add_rejected([b"{}", b"{}"])
     cluster.add_rejected([b"{}"])
-    now[0] += APART
+    now[0] += TRAFFIC_INTERVAL
     cluster.set_control_state("0123", {"dbh": 1})
     known = {name: value for name, value in figures(cluster).items() if value is not None}
     assert known == {
@@ -122,9 +123,9 @@ def test_rejected_messages_of_a_cluster_are_published_at_points_of_the_grid_only
     cluster = ClusterView(book(account(NINE)), EIGHT, lambda: now[0])
     cluster.add_rejected([b"{}"])
     assert figures(cluster)["rejected_messages"] is None, "no point has passed"
-    now[0] = NINE + APART
+    now[0] = NINE + TRAFFIC_INTERVAL
     cluster.add_rejected([b"{}"] * 4)
-    now[0] += APART - 1
+    now[0] += TRAFFIC_INTERVAL - 1
     assert figures(cluster)["rejected_messages"] == 1, "the four came behind the last point"
     now[0] += 1
     assert figures(cluster)["rejected_messages"] == 5
@@ -134,5 +135,5 @@ def test_rejected_messages_are_not_published_for_six_access_points() -> None:
     now = [NINE]
     cluster = ClusterView(book(account(NINE)), building(), lambda: now[0])
     cluster.add_rejected([b"{}"])
-    now[0] += 2 * APART
+    now[0] += 2 * TRAFFIC_INTERVAL
     assert figures(cluster)["rejected_messages"] is None
