@@ -20,7 +20,10 @@ from connectors.cli.options import (
 from connectors.cli.output import print_json, table
 from connectors.operations.status import Status, describe
 from connectors.storage.embedded.reader import read_snapshot
-from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
+from connectors.storage.kafka.topic_readers import (
+    end_offsets,
+    last_snapshots,
+)
 from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
 

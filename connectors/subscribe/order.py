@@ -11,7 +11,9 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from connectors.storage.kafka.topic_readers import Record
+from connectors.storage.kafka.topic_tail import (
+    Record,
+)
 from connectors.subscribe.cursor import Cursor, Last
 from stream.errors import DataError
 from stream.schemas import parse_record, parse_time

@@ -13,7 +13,13 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka.client import AbsentTopicError
 from connectors.storage.kafka.cluster import refuse_grown
-from connectors.storage.kafka.topic_readers import TopicTail, open_tail, topic_names
+from connectors.storage.kafka.topic_readers import (
+    topic_names,
+)
+from connectors.storage.kafka.topic_tail import (
+    TopicTail,
+    open_tail,
+)
 from connectors.subscribe.cursor import Cursor, Last
 from connectors.subscribe.order import Arrived, Mark, PendingRecords, Release, in_topic_order, last_of, unseen
 from connectors.subscribe.outbox import not_stored
@@ -53,7 +59,7 @@ async def from_topics(
         looked = time.monotonic()
         while True:
             arrived = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
-                    for one in await records.coming()]  # fmt: skip
+                    for one in await records.poll()]  # fmt: skip
             look = time.monotonic() - looked >= LOOK_SECONDS
             if look:
                 await _refuse_recreated(records)
@@ -109,7 +115,7 @@ async def _present(
 ) -> AsyncGenerator[Release, None]:
     """Yield the existing records; ``last`` receives the last record of each partition."""
     with closing(PendingRecords()) as waiting:
-        async for batch in records.present():
+        async for batch in records.existing():
             waiting.add(batch)
         last |= waiting.last()
         if cursor is not None:

@@ -22,7 +22,10 @@ from typing import Any
 
 import orjson
 
-from connectors.storage.kafka.topic_readers import Record, consume
+from connectors.storage.kafka.topic_tail import (
+    Record,
+    consume,
+)
 from tests.integration.kafka_brokers import Broker
 from tests.support.patience import PATIENCE, waiting_for
 

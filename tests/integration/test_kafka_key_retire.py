@@ -22,8 +22,12 @@ from connectors.keys import key_files
 from connectors.storage.kafka import key_rotation
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import decide
-from connectors.storage.kafka.topic_readers import read_range
-from connectors.storage.kafka.topics import create_topics
+from connectors.storage.kafka.topic_readers import (
+    read_range,
+)
+from connectors.storage.kafka.topics import (
+    create_topics,
+)
 from connectors.storage.kafka.writers import KafkaWriter
 from connectors.storage.retirement import retire as retire_key
 from stream.encoding import encode_message

@@ -27,7 +27,12 @@ from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, 
 from connectors.storage.kafka.key_rotation import ClusterLedger, forget_past_key_days
 from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.source_leases import SourceLeases
-from connectors.storage.kafka.topics import BESIDES, create_topics, result_topics, topic_names
+from connectors.storage.kafka.topics import (
+    BESIDES,
+    create_topics,
+    result_topics,
+    topic_names,
+)
 from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_until_stopped
 from connectors.storage.kafka.writers import EngineTopics
 from connectors.storage.retirement import retire

@@ -47,8 +47,12 @@ from connectors.operations.recovery.report import recovery_report
 from connectors.storage.kafka.client import connect, producer_of
 from connectors.storage.kafka.key_rotation import ClusterLedger
 from connectors.storage.kafka.republication import ledger_of, observations, put_back
-from connectors.storage.kafka.topic_readers import last_snapshots
-from connectors.storage.kafka.topics import create_topics
+from connectors.storage.kafka.topic_readers import (
+    last_snapshots,
+)
+from connectors.storage.kafka.topics import (
+    create_topics,
+)
 from connectors.storage.retirement import retire
 from stream.engine.republication import Republication
 from stream.engine.snapshot import open_snapshot

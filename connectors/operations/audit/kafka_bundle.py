@@ -9,7 +9,14 @@ from connectors.operations.audit.verification import AuditBundle
 from connectors.storage.audit_chains import Heads, heads_of, parse_entries
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import read
-from connectors.storage.kafka.topic_readers import by_sequence, consume, last_snapshots, topic_names
+from connectors.storage.kafka.topic_readers import (
+    last_snapshots,
+    topic_names,
+)
+from connectors.storage.kafka.topic_tail import (
+    by_sequence,
+    consume,
+)
 from connectors.subscribe.subscriber import subscribe
 from stream.engine.cluster_state import ClusterState
 from stream.schemas import AUDIT, CONTROL, is_private

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 from connectors.documents.template import Figure, Row, Tables, Template, Value, Word
 from connectors.operations.policy.guarantees import spaced, unit_rows
 from connectors.operations.policy.promises import CountFigures, PseudonymChange, promises
-from connectors.storage.kafka.topics import BESIDES, DAY_MS, FOR_EVER, topic_config, topic_names
+from connectors.storage.kafka.topic_settings import (
+    DAY_MS,
+    FOR_EVER,
+    topic_config,
+)
+from connectors.storage.kafka.topics import (
+    BESIDES,
+    topic_names,
+)
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of

@@ -1,8 +1,8 @@
-"""The topics: number of partitions, retention, and maximum size of a record."""
+"""The topics of a policy: their names, their creation, and checks of what a cluster has."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,18 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, for_code
 
 from connectors.storage.kafka.aiokafka_client import answering, brokers_without
-from connectors.storage.kafka.client import MAX_MESSAGE, NoAnswerError, connect, with_retry
+from connectors.storage.kafka.client import NoAnswerError, connect, with_retry
 from connectors.storage.kafka.timeouts import BROKER_PATIENCE, PATIENCE_MS
+from connectors.storage.kafka.topic_settings import (
+    FOR_EVER,
+    MIN_INSYNC,
+    TopicSettings,
+    WrongSetting,
+    is_result,
+    min_insync,
+    topic_config,
+    wrong_settings,
+)
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument, Release, audiences_of
 from stream.schemas import (
@@ -26,61 +36,13 @@ from stream.schemas import (
     PRESENCE,
     QUARANTINE,
     SNAPSHOT,
-    is_private,
     private_topic,
 )
 
 BESIDES = (METADATA, HEADS)
 """Topics of every policy that workers do not need."""
-MINUTE_MS = 60_000
-DAY_MS = 24 * 60 * MINUTE_MS
-FOR_EVER = -1
-MIN_INSYNC = "min.insync.replicas"
 _NO_ANSWER = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 """Errors of an administrator's request, which goes to any one broker; a repeated request goes to another."""
-_RESTRICTED = {"retention.ms": str(DAY_MS), "segment.ms": str(60 * MINUTE_MS)}
-_BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
-# A reader unpacks a whole batch. The broker unpacks it first and applies ``max.message.bytes`` to the result, so that a
-# small message cannot unpack to gigabytes. Observations are encrypted: compression saves nothing.
-_UNPACKED = {"compression.type": "uncompressed"}
-# A record's time is its window's end: a simulated or replayed day may lie anywhere.
-_ANY_TIME = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
-
-
-def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str, str]:
-    """Return the broker's settings for a topic; names other than the engine's own are private topics."""
-    engine: dict[str, dict[str, str]] = {
-        # The broker's time bounds what a message may claim; a producer's own would bound nothing.
-        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME | _UNPACKED,
-        PRESENCE: _RESTRICTED,
-        OCCUPANCY: _RESTRICTED,
-        SNAPSHOT: {
-            # An old snapshot reveals stays: it is compacted away within ten minutes. The last one of a partition
-            # outlives the observations, so that a long outage is detected as a loss.
-            "cleanup.policy": "compact,delete",
-            "segment.ms": str(5 * MINUTE_MS),
-            "max.compaction.lag.ms": str(5 * MINUTE_MS),
-            "min.cleanable.dirty.ratio": "0.01",
-            "retention.ms": str(7 * DAY_MS),
-            "max.message.bytes": str(MAX_MESSAGE),
-        },
-        CONTROL: _BROKERS_TIME
-        | _UNPACKED
-        | {
-            "cleanup.policy": "compact",
-            "segment.ms": str(10 * MINUTE_MS),
-            "max.compaction.lag.ms": str(10 * MINUTE_MS),
-            "max.message.bytes": str(MAX_MESSAGE),
-        },
-        METADATA: {"cleanup.policy": "compact"},
-        AUDIT: {"retention.ms": str(FOR_EVER)},
-        HEADS: {"retention.ms": str(FOR_EVER)},
-        LEAKAGE: {"retention.ms": str(private_retention_ms)},
-        QUARANTINE: {"retention.ms": str(7 * DAY_MS)},
-    }
-    every = {"cleanup.policy": "delete", "unclean.leader.election.enable": "false", "retention.bytes": str(FOR_EVER)}
-    config = every | engine.get(name, {"retention.ms": str(private_retention_ms)})
-    return config if name in (OBSERVATIONS, SNAPSHOT, CONTROL, METADATA, HEADS) else config | _ANY_TIME
 
 
 def topic_names(policy: PolicyDocument) -> list[str]:
@@ -104,7 +66,7 @@ def result_topics(existing: Iterable[str], policies: Iterable[PolicyDocument]) -
     These must match the ledger.
     """
     known = {name for policy in policies for name in topic_names(policy)}
-    return tuple(name for name in existing if name in known and (name == LEAKAGE or is_private(name)))
+    return tuple(name for name in existing if name in known and is_result(name))
 
 
 def _published(policy: PolicyDocument, release: Release) -> list[str]:
@@ -172,16 +134,6 @@ def _admin(bootstrap: str) -> Any:
     return admin
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """The settings of a topic in the cluster."""
-
-    partitions: int
-    config: Mapping[str, str]
-    """Its settings, the broker's own included."""
-    replication: int = 1
-
-
 async def existing_topics(bootstrap: str, names: Collection[str]) -> dict[str, TopicSettings]:
     """Return the settings of those topics that exist; UsageError if this user may not read them."""
     admin = _admin(bootstrap)
@@ -216,99 +168,6 @@ async def dangerous_settings(bootstrap: str, policy: PolicyDocument) -> list[Wro
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class WrongSetting:
-    """A setting of a topic that is not as ``create_topics`` makes it."""
-
-    topic: str
-    key: str
-    required: str
-    """The value to set."""
-    found: str
-    dangerous: bool
-    """Whether something would be lost or forked; else it is unwise."""
-    at_least: bool = False
-    """Whether more than ``required`` is good, too."""
-
-    def __str__(self) -> str:
-        """Return topic, key, and both values."""
-        least = " at least" if self.at_least else ""
-        return f"topic {self.topic}: must have{least} {self.key}={self.required}, has {self.found}"
-
-    def remedy(self) -> str:
-        """Return the command that mends it."""
-        value = f"[{self.required}]" if "," in self.required else self.required
-        return (
-            f"'kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {self.topic} --add-config "
-            f"{self.key}={value}' sets it"
-        )
-
-
-_NEVER_LOST = frozenset({CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, HEADS, LEAKAGE})
-_KEPT_BY_OPERATORS = ("retention.ms", "retention.bytes")
-"""For how long and up to which size private records and accounts are kept is the operator's to say."""
-
-
-def wrong_settings(name: str, topic: TopicSettings) -> Iterator[WrongSetting]:
-    """Yield each setting that is not as it is made; longer retention than that is an operator's to choose."""
-    own = _is_result(name)
-    durable = own or name in _NEVER_LOST
-    found = topic.config
-    for key, required in topic_config(name).items():
-        value = found.get(key, "nothing")
-        if key.startswith("message.timestamp.after") or value == required or (own and key in _KEPT_BY_OPERATORS):
-            continue
-        if key in _KEPT_BY_OPERATORS:
-            if _is_shorter(value, required) and "delete" in found.get("cleanup.policy", ""):
-                yield WrongSetting(name, key, required, value, durable, at_least=required != str(FOR_EVER))
-        elif key == "cleanup.policy":
-            yield WrongSetting(name, key, required, value, durable and _loses(name, value, found))
-        elif key != "max.message.bytes" or _is_shorter(value, required):
-            yield WrongSetting(name, key, required, value, durable and key in _OF_LOSS)
-    yield from _wrong_copies(name, topic, durable=durable)
-
-
-_OF_LOSS = ("unclean.leader.election.enable", "message.timestamp.type")
-
-
-def _is_result(name: str) -> bool:
-    return is_private(name) or name == LEAKAGE
-
-
-def _is_shorter(value: str, required: str) -> bool:
-    """Return whether a limit lets go of something earlier than another one; -1 is none."""
-    try:
-        limit, wanted = int(value), int(required)
-    except ValueError:
-        return True
-    return limit >= 0 and (wanted < 0 or limit < wanted)
-
-
-def _loses(name: str, cleanup: str, found: Mapping[str, str]) -> bool:
-    """Return whether cleaning up a durable topic in this way takes away what is needed."""
-    ways = set(cleanup.split(","))
-    if name == SNAPSHOT:  # the newest of each partition is needed, and both ways keep it for the time that is set
-        return not ways <= {"compact", "delete"}
-    if name == CONTROL:  # the newest of each key is needed for ever
-        limits = (found.get(key, "nothing") for key in _KEPT_BY_OPERATORS)
-        return "delete" in ways and any(_is_shorter(limit, str(FOR_EVER)) for limit in limits)
-    return "compact" in ways
-
-
-def _wrong_copies(name: str, topic: TopicSettings, *, durable: bool) -> Iterator[WrongSetting]:
-    """Yield a number of replicas to wait for that one broker's end could make worthless, or that there cannot be."""
-    key, required = MIN_INSYNC, _min_insync(topic.replication)
-    value = topic.config.get(key, "nothing")
-    if _is_shorter(value, required):
-        yield WrongSetting(name, key, required, value, durable, at_least=True)
-    elif int(value) > topic.replication:
-        yield WrongSetting(name, key, required, value, dangerous=False)
-
-
-def _min_insync(replication: int) -> str:
-    return "2" if replication >= 3 else "1"
-
-
 async def _existing(admin: Any, names: Collection[str]) -> dict[str, list[int]]:
     """Return the number of copies of each partition, by topic, for those topics that exist."""
     there = set(await admin.list_topics())
@@ -329,7 +188,7 @@ def _refuse_other_counts(existing: Mapping[str, int], partitions: int) -> None:
 
 
 async def _create(admin: Any, names: list[str], partitions: int, copies: int, private_retention_ms: int) -> None:
-    durable = {MIN_INSYNC: _min_insync(copies)}
+    durable = {MIN_INSYNC: min_insync(copies)}
     wanted = [
         NewTopic(
             name,

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from connectors.storage.kafka import client, topic_readers
+from connectors.storage.kafka import client, topic_readers, topic_tail
 
 
 @dataclass
@@ -102,5 +102,6 @@ def let_read(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
         return [at.partition for at in cluster.logs if at.topic == topic]
 
     monkeypatch.setattr(client, "reader_of", reader_of)
-    monkeypatch.setattr(topic_readers, "reader_of", reader_of)
-    monkeypatch.setattr(topic_readers, "partitions_of", partitions_of)
+    for module in (topic_readers, topic_tail):
+        monkeypatch.setattr(module, "reader_of", reader_of)
+        monkeypatch.setattr(module, "partitions_of", partitions_of)

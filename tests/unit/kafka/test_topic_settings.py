@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.storage.kafka.topics import TopicSettings, WrongSetting, topic_config, wrong_settings
+from connectors.storage.kafka.topic_settings import (
+    TopicSettings,
+    WrongSetting,
+    topic_config,
+    wrong_settings,
+)
 from stream.schemas import (
     AUDIT,
     CONTROL,

@@ -11,7 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.storage.kafka.topic_readers import Record
+from connectors.storage.kafka.topic_tail import (
+    Record,
+)
 from connectors.subscribe.cursor import Cursor, Last
 from connectors.subscribe.order import (
     Arrived,

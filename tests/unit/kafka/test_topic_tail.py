@@ -10,9 +10,12 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from connectors.storage.kafka import topic_readers
+from connectors.storage.kafka import topic_tail
 from connectors.storage.kafka.recreation import Batches, RecreationCheck
-from connectors.storage.kafka.topic_readers import Record, TopicTail
+from connectors.storage.kafka.topic_tail import (
+    Record,
+    TopicTail,
+)
 from stream.errors import UsageError
 
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
@@ -87,25 +90,25 @@ def one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     async def numbers(*_: object) -> list[int]:
         return [0]
 
-    monkeypatch.setattr(topic_readers, "partitions_of", numbers)
+    monkeypatch.setattr(topic_tail, "partitions_of", numbers)
 
 
-async def present(following: TopicTail) -> list[tuple[str, int]]:
-    return [where(record) async for batch in following.present() for record in batch]
+async def existing(following: TopicTail) -> list[tuple[str, int]]:
+    return [where(record) async for batch in following.existing() for record in batch]
 
 
 async def test_a_topic_that_is_opened_later_begins_at_its_start_and_leaves_the_others_where_they_were() -> None:
     topics = Topics()
     following = tail_of(topics)
     await following.open(["old"])
-    assert await present(following) == [("old", n) for n in range(5)]
+    assert await existing(following) == [("old", n) for n in range(5)]
     topics.lengths[OLD] = 8
     await following.open(["new"])
     assert [*following.ends()] == [("new", 0, 3)]
-    assert await present(following) == [("new", n) for n in range(3)]
+    assert await existing(following) == [("new", n) for n in range(3)]
     topics.lengths |= {OLD: 9, NEW: 4}
-    coming = [where(record) for record in await following.coming()]
-    assert sorted(coming) == [("new", 3), *(("old", n) for n in range(5, 9))]
+    arrived = [where(record) for record in await following.poll()]
+    assert sorted(arrived) == [("new", 3), *(("old", n) for n in range(5, 9))]
 
 
 async def test_a_subscriber_of_what_comes_reads_a_later_topic_from_its_start() -> None:
@@ -113,15 +116,15 @@ async def test_a_subscriber_of_what_comes_reads_a_later_topic_from_its_start() -
     following = tail_of(topics)
     await following.open(["old"], from_start=False)
     await following.open(["new"])
-    assert await present(following) == [("new", n) for n in range(3)]
-    assert await following.coming() == []
+    assert await existing(following) == [("new", n) for n in range(3)]
+    assert await following.poll() == []
 
 
 async def test_a_topic_that_was_shortened_is_said_in_words() -> None:
     topics = Topics()
     following = tail_of(topics)
     await following.open(["old"])
-    await present(following)
+    await existing(following)
     topics.begins[OLD] = topics.lengths[OLD] = 9
     with pytest.raises(UsageError, match="topic old: must hold the next message, but was made anew or shortened"):
-        await following.coming()
+        await following.poll()
