@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Release
-from connectors.subscribe.service import read_metadata
-from connectors.subscribe.subscriber import releases, sites, subscribe
+from connectors.subscribe.subscriber import read_metadata, releases, sites, subscribe
 from stream.errors import DataError, FinalityError, TacetError, UsageError
 from stream.schemas import AttributeRecord, CountRecord, ForecastRecord, PeopleRecord, ThresholdRecord
 from tacet.conversion import PrivateRecord, frame, typed

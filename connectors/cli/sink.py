@@ -29,8 +29,8 @@ from connectors.secrets.private_files import read_secret, read_secrets
 from connectors.sinks.feed import deliver_releases
 from connectors.sinks.triggers import ABOVE, BELOW, Kind, Trigger
 from connectors.subscribe.cursor import Cursor
-from connectors.subscribe.service import OWN_MACHINE, read_metadata
-from connectors.subscribe.subscriber import Origin
+from connectors.subscribe.service import OWN_MACHINE
+from connectors.subscribe.subscriber import Origin, read_metadata
 from stream.errors import OPTIONAL, UsageError
 from stream.records import Micros
 from stream.settings import Settings

@@ -1,7 +1,7 @@
-"""A subscriber's cursor: a position for each topic and site, from which reading resumes exactly.
+"""A subscriber's cursor: an offset for each topic and site, from which reading resumes exactly.
 
 Topics of one window may arrive separately, so no single release separates what was delivered from what was not.
-Positions before which everything was delivered are *settled*: reading resumes there, not at the first stored record.
+Offsets before which everything was delivered are *settled*: reading resumes there, not at the first stored record.
 """
 
 from __future__ import annotations
@@ -16,40 +16,41 @@ from connectors.secrets.private_files import replace_file
 from stream.errors import UsageError
 
 SourceKind = Literal["store", "kafka", "url"]
-"""What positions refer to: numbers of an outbox, offsets of topics, or the last release of a service's stream."""
+"""What offsets are: numbers of an outbox's rows, or offsets of topics. Of a service only the last release is known."""
 
 
 VERSION = 1
 """Version of the file's form."""
 
 
-class Last(NamedTuple):
-    """A delivered record: its partition, position and release id."""
+class Delivered(NamedTuple):
+    """A delivered record of a partition: its offset and release id."""
 
-    at: int
+    offset: int
     id: str
 
 
-class _Next(NamedTuple):
+class _LastOfSite(NamedTuple):
     """A site's last delivered record, and its partition."""
 
-    part: int
-    last: Last
+    partition: int
+    last: Delivered
 
 
-class _DeliveredUpTo(NamedTuple):
-    """The position before which everything was delivered, and the last record delivered before it."""
+class _Settled(NamedTuple):
+    """The offset before which everything was delivered, and the last record delivered before it."""
 
-    begin: int
-    last: Last
+    offset: int
+    last: Delivered
 
 
 class Cursor:
-    """Positions in a file; a record that was not reported to it is delivered again.
+    """Offsets in a file; a record that was not reported to it is delivered again.
 
-    ``place`` is a topic, also of a store; ``part`` its partition, 0 for an outbox; ``at`` an offset or row number. The
-    release id of the preceding record is stored with each position. A place that was recreated has another record
-    there, or none, and is refused: its positions mean other records, and resuming from them would skip some.
+    Releases of a store have the topics that they would have on Kafka; an outbox is one partition, 0, and its offsets
+    are numbers of rows. The release id of the preceding record is stored with each offset. A topic that was recreated
+    has another record there, or none, and is refused: its offsets mean other records, and resuming from them would
+    skip some.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,8 +58,8 @@ class Cursor:
         self._path = path
         self._saved = b""
         self._source_kind: SourceKind | None = None
-        self._next: dict[str, dict[str, _Next]] = {}
-        self._delivered: dict[str, dict[int, _DeliveredUpTo]] = {}
+        self._last_of_sites: dict[str, dict[str, _LastOfSite]] = {}
+        self._settled: dict[str, dict[int, _Settled]] = {}
         self._last: dict[str, str] = {}
         self.notes: dict[str, Any] = {}
         """Data of the cursor's user, stored in the same file: a JSON object."""
@@ -76,13 +77,15 @@ class Cursor:
         if body["v"] != VERSION:
             raise ValueError
         self._source_kind = body["home"]
-        for place, sites in body["next"].items():
-            self._next[place] = {
-                site: _Next(int(part), _last_from(at, name)) for site, (part, at, name) in sites.items()
+        for topic, sites in body["next"].items():
+            self._last_of_sites[topic] = {
+                site: _LastOfSite(int(partition), _delivered(offset, name))
+                for site, (partition, offset, name) in sites.items()
             }
-        for place, parts in body["settled"].items():
-            self._delivered[place] = {
-                int(part): _DeliveredUpTo(int(begin), _last_from(at, name)) for part, (begin, at, name) in parts.items()
+        for topic, partitions in body["settled"].items():
+            self._settled[topic] = {
+                int(partition): _Settled(int(settled), _delivered(offset, name))
+                for partition, (settled, offset, name) in partitions.items()
             }
         self._last = {str(audience): str(last) for audience, last in body["last"].items()}
         self.notes = dict(body.get("notes", {}))
@@ -102,69 +105,71 @@ class Cursor:
             raise UsageError(msg)
         self._source_kind = kind
 
-    def is_behind(self, place: str, part: int, site: str, at: int) -> bool:
+    def is_behind(self, topic: str, partition: int, site: str, offset: int) -> bool:
         """Return whether a record has not been delivered yet."""
-        given = self._next.get(place, {}).get(site)
-        return at >= self.begin(place, part) and (given is None or at > given.last.at)
+        of_site = self._last_of_sites.get(topic, {}).get(site)
+        return offset >= self.settled(topic, partition) and (of_site is None or offset > of_site.last.offset)
 
-    def advance(self, place: str, part: int, site: str, given: Last) -> None:
-        """Record that a record, and so all before it of its place and site, was delivered."""
-        self._next.setdefault(place, {})[site] = _Next(part, given)
+    def advance(self, topic: str, partition: int, site: str, record: Delivered) -> None:
+        """Record that a record, and so all before it of its topic and site, was delivered."""
+        self._last_of_sites.setdefault(topic, {})[site] = _LastOfSite(partition, record)
 
-    def begin(self, place: str, part: int) -> int:
-        """Return the position before which everything was delivered."""
-        settled = self._delivered.get(place, {}).get(part)
-        return 0 if settled is None else settled.begin
+    def settled(self, topic: str, partition: int) -> int:
+        """Return the offset before which everything was delivered."""
+        settled = self._settled.get(topic, {}).get(partition)
+        return 0 if settled is None else settled.offset
 
-    def mark_delivered(self, place: str, part: int, begin: int, last: Last | None) -> None:
-        """Record that everything before a position was delivered; ``last`` is the last record of it, None if there
+    def mark_delivered(self, topic: str, partition: int, offset: int, last: Delivered | None) -> None:
+        """Record that everything before an offset was delivered; ``last`` is the last record of it, None if there
         is none since the last call. If no record was delivered at all, nothing is settled, because nothing could be
         recognised later."""
-        former = self._delivered.get(place, {}).get(part)
+        former = self._settled.get(topic, {}).get(partition)
         last = last or (None if former is None else former.last)
         if last is not None:
-            self._delivered.setdefault(place, {})[part] = _DeliveredUpTo(max(begin, self.begin(place, part)), last)
+            settled = _Settled(max(offset, self.settled(topic, partition)), last)
+            self._settled.setdefault(topic, {})[partition] = settled
 
-    def given(self, place: str, part: int) -> dict[int, str]:
-        """Return the last delivered records, which must still be there: release ids by position."""
-        settled = self._delivered.get(place, {}).get(part)
-        marks = [site.last for site in self._next.get(place, {}).values() if site.part == part]
-        return dict([*marks, *([] if settled is None else [settled.last])])
+    def last_delivered(self, topic: str, partition: int) -> dict[int, str]:
+        """Return the last delivered records, which must still be there: release ids by offset."""
+        settled = self._settled.get(topic, {}).get(partition)
+        of_sites = [site.last for site in self._last_of_sites.get(topic, {}).values() if site.partition == partition]
+        return dict([*of_sites, *([] if settled is None else [settled.last])])
 
-    def places(self) -> list[str]:
-        """Return all places of which anything was delivered."""
-        return sorted({*self._next, *self._delivered})
+    def topics(self) -> list[str]:
+        """Return all topics of which anything was delivered."""
+        return sorted({*self._last_of_sites, *self._settled})
 
-    def oldest(self, place: str, part: int, look_back: int) -> int:
-        """Return where reading starts: ``look_back`` before the settled position, and no later than the record by
-        which the place is recognised."""
-        settled = self._delivered.get(place, {}).get(part)
-        return 0 if settled is None else max(0, min(settled.begin - look_back, settled.last.at))
+    def resume_offset(self, topic: str, partition: int, look_back: int) -> int:
+        """Return where reading starts: ``look_back`` before the settled offset, and no later than the record by
+        which the topic is recognised."""
+        settled = self._settled.get(topic, {}).get(partition)
+        return 0 if settled is None else max(0, min(settled.offset - look_back, settled.last.offset))
 
-    def check_retained(self, place: str, part: int, first: int) -> None:
+    def check_retained(self, topic: str, partition: int, first: int) -> None:
         """Raise UsageError if the first stored record lies behind the next one to deliver."""
-        if first > self.begin(place, part) > 0:
-            lost = first - self.begin(place, part)
-            raise self._refusal(place, f"begins at {first}: {lost} offsets were deleted before they were delivered")
+        settled = self.settled(topic, partition)
+        if first > settled > 0:
+            lost = first - settled
+            raise self._refusal(topic, f"begins at {first}: {lost} offsets were deleted before they were delivered")
 
-    def refuse_other(self, place: str, part: int, since: int, found: Callable[[int], str | None]) -> None:
-        """Raise UsageError if a place is not the one that was read.
+    def refuse_other(self, topic: str, partition: int, since: int, release_at: Callable[[int], str | None]) -> None:
+        """Raise UsageError if a topic is not the one that was read.
 
         Args:
-            place: topic.
-            part: its partition.
-            since: the position from which it was read again.
-            found: returns the release id of the record at a position; None if there is none.
+            topic: its name.
+            partition: the partition to check.
+            since: the offset from which it was read again.
+            release_at: returns the release id of the record at an offset; None if there is none.
         """
-        for at, name in self.given(place, part).items():
-            if at >= since and found(at) != name:
+        for offset, name in self.last_delivered(topic, partition).items():
+            if offset >= since and release_at(offset) != name:
                 raise self._refusal(
-                    place, f"no longer contains the release that was delivered from {at}: it was recreated"
+                    topic, f"no longer contains the release that was delivered from {offset}: it was recreated"
                 )
 
-    def _refusal(self, place: str, how: str) -> UsageError:
+    def _refusal(self, topic: str, how: str) -> UsageError:
         return UsageError(
-            f"{self._path}: must fit topic {place}, which {how}; continuing would skip releases. Delete the file to "
+            f"{self._path}: must fit topic {topic}, which {how}; continuing would skip releases. Delete the file to "
             "start as with a new cursor: stored releases are then delivered again, each under the same id"
         )
 
@@ -179,11 +184,12 @@ class Cursor:
     def save(self) -> None:
         """Write the file atomically, readable by its owner only; do nothing if nothing has changed."""
         after = {
-            place: {site: [at.part, *at.last] for site, at in sites.items()} for place, sites in self._next.items()
+            topic: {site: [each.partition, *each.last] for site, each in sites.items()}
+            for topic, sites in self._last_of_sites.items()
         }
         settled = {
-            place: {str(part): [at.begin, *at.last] for part, at in parts.items()}
-            for place, parts in self._delivered.items()
+            topic: {str(partition): [each.offset, *each.last] for partition, each in partitions.items()}
+            for topic, partitions in self._settled.items()
         }
         body: dict[str, Any] = {"v": VERSION, "home": self._source_kind, "next": after, "settled": settled}
         body |= {"last": self._last} | ({"notes": self.notes} if self.notes else {})
@@ -193,7 +199,7 @@ class Cursor:
             self._saved = text
 
 
-def _last_from(at: Any, name: Any) -> Last:
+def _delivered(offset: Any, name: Any) -> Delivered:
     if type(name) is not str:
         raise TypeError
-    return Last(int(at), name)
+    return Delivered(int(offset), name)

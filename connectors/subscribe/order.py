@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from connectors.storage.kafka.topic_tail import (
     Record,
 )
-from connectors.subscribe.cursor import Cursor, Last
+from connectors.subscribe.cursor import Cursor, Delivered
 from stream.errors import DataError
 from stream.schemas import parse_record, parse_time
 
@@ -29,65 +29,65 @@ class Mark(Enum):
     """Once, after all records that existed at the start."""
 
 
-class Arrived(NamedTuple):
-    """A record and its position (see ``Cursor``)."""
+class Arrival(NamedTuple):
+    """A record, and where it is (see ``Cursor``)."""
 
-    place: str
-    part: int
-    at: int
+    topic: str
+    partition: int
+    offset: int
     release: Release
 
     @property
-    def cursor_entry(self) -> Last:
+    def cursor_entry(self) -> Delivered:
         """Its entry in a cursor; DataError if it is not a private release."""
         if type(name := self.release.get("release_id")) is not str:
             raise DataError("record: must be a private release, but has no release_id")
-        return Last(self.at, name)
+        return Delivered(self.offset, name)
 
 
-def window_place(record: Release) -> tuple[int, str, bool, str]:
+def sort_key(record: Release) -> tuple[int, str, bool, str]:
     """Return a record's sort key: window (for revised values the window with which they were published), site,
     attributes before counts, release. DataError if it is not a private release."""
     try:
-        arrived = parse_time(record["window_end"])
+        published = parse_time(record["window_end"])
         if "lag" in record:
-            arrived += record["lag"] * (arrived - parse_time(record["window_start"]))
-        return arrived, record["site"], "attribute" not in record, record["release"]
+            published += record["lag"] * (published - parse_time(record["window_start"]))
+        return published, record["site"], "attribute" not in record, record["release"]
     except (KeyError, TypeError, ValueError):
         msg = "record: must be a private release, but has no window, site or release"
         raise DataError(msg) from None
 
 
-def by_release(records: Iterable[Arrived]) -> Iterator[Arrived]:
+def by_release(records: Iterable[Arrival]) -> Iterator[Arrival]:
     """Sort records of one window and site, which arrive together, as readers of Kafka receive them."""
-    for _, window in groupby(records, key=lambda one: window_place(one.release)[:2]):
-        yield from sorted(window, key=lambda one: window_place(one.release))
+    for _, window in groupby(records, key=lambda one: sort_key(one.release)[:2]):
+        yield from sorted(window, key=lambda one: sort_key(one.release))
 
 
-def in_topic_order(records: list[Arrived]) -> Iterator[Arrived]:
+def in_topic_order(records: list[Arrival]) -> Iterator[Arrival]:
     """Sort records by window and site, but keep those of one topic and site in the topic's order."""
-    records = sorted(records, key=lambda one: window_place(one.release))
-    of: dict[tuple[str, str], list[Arrived]] = {}
+    records = sorted(records, key=lambda one: sort_key(one.release))
+    of: dict[tuple[str, str], list[Arrival]] = {}
     for one in records:
-        of.setdefault((one.place, one.release["site"]), []).append(one)
-    queues = {name: iter(sorted(own, key=lambda one: one.at)) for name, own in of.items()}
+        of.setdefault((one.topic, one.release["site"]), []).append(one)
+    queues = {name: iter(sorted(own, key=lambda one: one.offset)) for name, own in of.items()}
     for one in records:
-        yield next(queues[one.place, one.release["site"]])
+        yield next(queues[one.topic, one.release["site"]])
 
 
-async def unseen(records: Iterable[Arrived], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
+async def unseen(records: Iterable[Arrival], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
     """Yield the records that the cursor has not passed; it advances when the reader requests the next one."""
     for one in records:
         site = one.release["site"]
-        if cursor is None or cursor.is_behind(one.place, one.part, site, one.at):
+        if cursor is None or cursor.is_behind(one.topic, one.partition, site, one.offset):
             yield one.release
             if cursor is not None:
-                cursor.advance(one.place, one.part, site, one.cursor_entry)
+                cursor.advance(one.topic, one.partition, site, one.cursor_entry)
 
 
-def last_of(records: Iterable[Arrived]) -> dict[tuple[str, int], Last]:
-    """Return the last of these records in each partition, by place and part."""
-    return {(one.place, one.part): one.cursor_entry for one in sorted(records, key=lambda one: one.at)}
+def last_by_partition(records: Iterable[Arrival]) -> dict[tuple[str, int], Delivered]:
+    """Return the last of these records in each partition, by topic and partition."""
+    return {(one.topic, one.partition): one.cursor_entry for one in sorted(records, key=lambda one: one.offset)}
 
 
 class PendingRecords:
@@ -100,8 +100,8 @@ class PendingRecords:
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)  # an anonymous temporary database
         self._db.execute(
-            "CREATE TABLE waiting (time INT, site TEXT, counts INT, release TEXT, topic TEXT, part INT, at INT,"
-            " id TEXT, value BLOB)"
+            "CREATE TABLE waiting (time INT, site TEXT, counts INT, release TEXT, topic TEXT, partition INT,"
+            " offset INT, id TEXT, value BLOB)"
         )
         self._latest: dict[tuple[str, str], int] = {}
 
@@ -113,21 +113,22 @@ class PendingRecords:
 
     def _row(self, record: Record) -> tuple[Any, ...]:
         body = parse_record(record.value)
-        time, site, counts, release = window_place(body)
+        time, site, counts, release = sort_key(body)
         time = self._latest[record.topic, site] = max(time, self._latest.get((record.topic, site), time))
         where = (record.topic, record.partition, record.offset)
         return time, site, counts, release, *where, body.get("release_id"), record.value
 
-    def release_at(self, topic: str, part: int, at: int) -> str | None:
+    def release_at(self, topic: str, partition: int, offset: int) -> str | None:
         """Return the release id of the record at an offset; None if there is none."""
-        query = "SELECT id FROM waiting WHERE topic = ? AND part = ? AND at = ?"
-        row = self._db.execute(query, (topic, part, at)).fetchone()
+        query = "SELECT id FROM waiting WHERE topic = ? AND partition = ? AND offset = ?"
+        row = self._db.execute(query, (topic, partition, offset)).fetchone()
         return None if row is None else row[0]
 
-    def last(self) -> dict[tuple[str, int], Last]:
+    def last(self) -> dict[tuple[str, int], Delivered]:
         """Return the last record of each partition, by topic and partition."""
-        query = "SELECT topic, part, max(at), id FROM waiting GROUP BY topic, part"
-        return {(topic, part): Last(at, name) for topic, part, at, name in self._db.execute(query)}
+        query = "SELECT topic, partition, max(offset), id FROM waiting GROUP BY topic, partition"
+        rows = self._db.execute(query)
+        return {(topic, partition): Delivered(offset, name) for topic, partition, offset, name in rows}
 
     def forget_up_to(self, after: str) -> bool:
         """Drop what was certainly delivered before a release, and that release; return whether it was found.
@@ -136,19 +137,20 @@ class PendingRecords:
         while this topic's leader delivered many windows.
         """
         site = after.partition("/")[0]
-        found = self._db.execute("SELECT topic, at FROM waiting WHERE id = ? AND site = ?", (after, site))
+        found = self._db.execute("SELECT topic, offset FROM waiting WHERE id = ? AND site = ?", (after, site))
         row = found.fetchone()
         if row is None:
             return False
-        topic, at = row
-        self._db.execute("DELETE FROM waiting WHERE site = ? AND topic = ? AND at <= ?", (site, topic, at))
+        topic, offset = row
+        self._db.execute("DELETE FROM waiting WHERE site = ? AND topic = ? AND offset <= ?", (site, topic, offset))
         return True
 
-    def __iter__(self) -> Iterator[Arrived]:
+    def __iter__(self) -> Iterator[Arrival]:
         """Yield them by window, site, attributes before counts, release; within a release in the topic's order."""
-        order = "SELECT topic, part, at, value FROM waiting ORDER BY time, site, counts, release, at"
+        query = "SELECT topic, partition, offset, value FROM waiting ORDER BY time, site, counts, release, offset"
+        rows = self._db.execute(query)
         return (
-            Arrived(topic, part, at, parse_record(bytes(value))) for topic, part, at, value in self._db.execute(order)
+            Arrival(topic, partition, offset, parse_record(bytes(value))) for topic, partition, offset, value in rows
         )
 
     def close(self) -> None:

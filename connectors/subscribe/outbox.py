@@ -11,7 +11,7 @@ from pathlib import Path
 from connectors.runtime.offload import offload
 from connectors.storage.embedded.reader import has_outbox, last_given, read_outbox, release_at
 from connectors.subscribe.cursor import Cursor
-from connectors.subscribe.order import Arrived, Mark, Release, by_release, unseen
+from connectors.subscribe.order import Arrival, Mark, Release, by_release, unseen
 from stream.errors import UsageError
 from stream.schemas import parse_record, private_topic
 
@@ -25,28 +25,28 @@ async def from_outbox(
 ) -> AsyncGenerator[Release | Mark, None]:
     """Yield the outbox's records, of one release or all, then ``CAUGHT_UP``, then those that are added.
 
-    ``whole`` starts at the first record, or at the cursor's settled position; otherwise at the present end.
+    ``whole`` starts at the first record, or at the cursor's settled offset; otherwise at the present end.
     """
     if not await offload(has_outbox, store, audience):
         msg = f"audience {audience}: must be an audience of this store, but {store} has no outbox for it"
         raise UsageError(msg)
-    place = private_topic(audience, release or _EVERY)
+    topic = private_topic(audience, release or _EVERY)
     last = last_given(store, audience)
     if cursor is not None:
         cursor.belong_to("store")
-        for each in cursor.places():
+        for each in cursor.topics():
             if each.split(".")[2] == audience:
                 cursor.refuse_other(each, 0, 0, partial(release_at, store, audience))
-    seen = last if not whole else 0 if cursor is None else cursor.begin(place, 0) - 1
+    seen = last if not whole else 0 if cursor is None else cursor.settled(topic, 0) - 1
     caught_up = False
     while True:
         rows = read_outbox(store, audience, seen, release)
-        arrived = [_arrived(audience, at, parse_record(value)) for at, value in rows]
+        arrived = [_arrival(audience, number, parse_record(value)) for number, value in rows]
         async for record in unseen(by_release(arrived), cursor):
             yield record
-        seen = max((one.at for one in arrived), default=seen)
+        seen = max((one.offset for one in arrived), default=seen)
         if cursor is not None:
-            cursor.mark_delivered(place, 0, seen + 1, max((one.cursor_entry for one in arrived), default=None))
+            cursor.mark_delivered(topic, 0, seen + 1, max((one.cursor_entry for one in arrived), default=None))
         if not caught_up:
             caught_up = True
             yield Mark.CAUGHT_UP
@@ -54,8 +54,8 @@ async def from_outbox(
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _arrived(audience: str, at: int, record: Release) -> Arrived:
-    return Arrived(private_topic(audience, record["release"]), 0, at, record)
+def _arrival(audience: str, number: int, record: Release) -> Arrival:
+    return Arrival(private_topic(audience, record["release"]), 0, number, record)
 
 
 async def behind(source: AsyncGenerator[Release | Mark, None], after: str) -> AsyncGenerator[Release | Mark, None]:

@@ -6,13 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from connectors.runtime.offload import offload
-from connectors.storage.kafka.metadata import read
-from connectors.storage.site_metadata import FloorEntry, SiteMetadata, read_sites
+from connectors.storage.site_metadata import FloorEntry, SiteMetadata
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Mark, Release
 from stream.errors import OPTIONAL, TacetError, UsageError
@@ -171,28 +168,13 @@ async def _parsed(lines: AsyncIterator[str]) -> AsyncIterator[_Event]:
             fields = {}
 
 
-# Metadata of sites: what their zones are, and their names in building systems.
+async def sites_of_service(url: str, token: str | None) -> dict[str, SiteMetadata]:
+    """Return the metadata of each site that the service shows, by its name, in the form of the other sources."""
+    answer = await read_json(url, token, "/api/v1/sites")
+    return {site["site"]: _site(site) for site in answer["sites"]}
 
 
-async def read_metadata(
-    *, store: Path | None = None, kafka: str | None = None, url: str | None = None, token: str | None = None
-) -> dict[str, SiteMetadata]:
-    """Return each site's metadata by its name, from the one source that is given; empty if it stores none.
-
-    ``site``, ``name``, ``timezone``, ``tick_seconds``, and ``zones``: each with ``zone``, ``floor``, ``kind``,
-    ``capacity`` and ``metadata``, the names that the policy assigns;
-    where floors have names, ``floors``: each with ``floor`` and ``name``.
-    """
-    if store is not None:
-        return await offload(read_sites, store / "private")
-    if kafka is not None:
-        return await read(kafka)
-    answer = await read_json(url or "", token, "/api/v1/sites")
-    return {site["site"]: _flat(site) for site in answer["sites"]}
-
-
-def _flat(site: dict[str, Any]) -> SiteMetadata:
-    """Return a site's metadata from the service in the form of the other sources."""
+def _site(site: dict[str, Any]) -> SiteMetadata:
     flat: SiteMetadata = {
         "v": 1,
         "site": site["site"],

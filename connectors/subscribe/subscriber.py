@@ -15,11 +15,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import NotRequired, Required, TypedDict, Unpack
 
-from connectors.storage.site_metadata import SiteMetadata
+from connectors.runtime.offload import offload
+from connectors.storage.kafka import metadata
+from connectors.storage.site_metadata import SiteMetadata, read_sites
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Mark, Release
 from connectors.subscribe.outbox import behind, from_outbox
-from connectors.subscribe.service import from_service, read_metadata
+from connectors.subscribe.service import from_service, sites_of_service
 from connectors.subscribe.topics import from_topics
 from stream.errors import UsageError
 
@@ -111,6 +113,22 @@ class SubscribeOptions(Origin):
     after: NotRequired[str | None]
     cursor: NotRequired[Cursor | None]
     until_end: NotRequired[bool]
+
+
+async def read_metadata(
+    *, store: Path | None = None, kafka: str | None = None, url: str | None = None, token: str | None = None
+) -> dict[str, SiteMetadata]:
+    """Return each site's metadata by its name, from the one source that is given; empty if it stores none.
+
+    ``site``, ``name``, ``timezone``, ``tick_seconds``, and ``zones``: each with ``zone``, ``floor``, ``kind``,
+    ``capacity`` and ``metadata``, the names that the policy assigns;
+    where floors have names, ``floors``: each with ``floor`` and ``name``.
+    """
+    if store is not None:
+        return await offload(read_sites, store / "private")
+    if kafka is not None:
+        return await metadata.read(kafka)
+    return await sites_of_service(url or "", token)
 
 
 def releases(**source: Unpack[SubscribeOptions]) -> Generator[Release, None, None]:

@@ -20,8 +20,8 @@ from connectors.storage.kafka.topic_tail import (
     TopicTail,
     open_tail,
 )
-from connectors.subscribe.cursor import Cursor, Last
-from connectors.subscribe.order import Arrived, Mark, PendingRecords, Release, in_topic_order, last_of, unseen
+from connectors.subscribe.cursor import Cursor, Delivered
+from connectors.subscribe.order import Arrival, Mark, PendingRecords, Release, in_topic_order, last_by_partition, unseen
 from connectors.subscribe.outbox import not_stored
 from stream.errors import UsageError
 from stream.schemas import parse_record
@@ -41,7 +41,7 @@ async def from_topics(
 ) -> AsyncGenerator[Release | Mark, None]:
     """Yield the topics' records, of one release or all, then ``CAUGHT_UP``, then those that are added.
 
-    ``whole`` starts at the first record, or shortly before the cursor's settled position; otherwise at the present
+    ``whole`` starts at the first record, or shortly before the cursor's settled offset; otherwise at the present
     end.
     """
     topics = await _private_topics(kafka, audience, release)
@@ -52,21 +52,22 @@ async def from_topics(
         cursor.belong_to("kafka")
     begin = _begin_of(cursor)
     async with open_tail(kafka, sorted(opened), from_start=whole, begin=begin) as records:
-        last: dict[tuple[str, int], Last] = {}
+        last: dict[tuple[str, int], Delivered] = {}
         async for record in _present(records, after, cursor, last):
             yield record
         yield Mark.CAUGHT_UP
         looked = time.monotonic()
         while True:
-            arrived = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
+            arrived = [Arrival(one.topic, one.partition, one.offset, parse_record(one.value))
                     for one in await records.poll()]  # fmt: skip
             look = time.monotonic() - looked >= LOOK_SECONDS
             if look:
                 await _refuse_recreated(records)
             async for record in unseen(in_topic_order(arrived), cursor):
                 yield record
-            last |= last_of(arrived)
-            _mark_delivered(cursor, ((*place, given.at + 1) for place, given in last_of(arrived).items()), last)
+            newest = last_by_partition(arrived)
+            last |= newest
+            _mark_delivered(cursor, ((*where, record.offset + 1) for where, record in newest.items()), last)
             if look:
                 if every and (added := await _open_added(kafka, audience, records, opened, begin)):
                     opened |= added
@@ -94,9 +95,9 @@ async def _open_added(
 
 
 def _begin_of(cursor: Cursor | None) -> Callable[[str, int], int] | None:
-    """Return the start position of each partition, shortly before what the cursor has settled; None without a
+    """Return the first offset to read of each partition, shortly before what the cursor has settled; None without a
     cursor."""
-    return None if cursor is None else lambda topic, partition: cursor.oldest(topic, partition, LOOK_BACK)
+    return None if cursor is None else lambda topic, partition: cursor.resume_offset(topic, partition, LOOK_BACK)
 
 
 async def _refuse_recreated(records: TopicTail) -> None:
@@ -111,7 +112,7 @@ async def _refuse_recreated(records: TopicTail) -> None:
 
 
 async def _present(
-    records: TopicTail, after: str | None, cursor: Cursor | None, last: dict[tuple[str, int], Last]
+    records: TopicTail, after: str | None, cursor: Cursor | None, last: dict[tuple[str, int], Delivered]
 ) -> AsyncGenerator[Release, None]:
     """Yield the existing records; ``last`` receives the last record of each partition."""
     with closing(PendingRecords()) as waiting:
@@ -121,7 +122,7 @@ async def _present(
         if cursor is not None:
             for topic, partition, first in records.begins():
                 cursor.check_retained(topic, partition, first)
-                since = max(first, cursor.oldest(topic, partition, LOOK_BACK))
+                since = max(first, cursor.resume_offset(topic, partition, LOOK_BACK))
                 cursor.refuse_other(topic, partition, since, partial(waiting.release_at, topic, partition))
         if after is not None and not waiting.forget_up_to(after):
             raise not_stored(after)
@@ -132,7 +133,7 @@ async def _present(
 
 
 def _mark_delivered(
-    cursor: Cursor | None, ends: Iterable[tuple[str, int, int]], last: Mapping[tuple[str, int], Last]
+    cursor: Cursor | None, ends: Iterable[tuple[str, int, int]], last: Mapping[tuple[str, int], Delivered]
 ) -> None:
     if cursor is not None:
         for topic, partition, end in ends:

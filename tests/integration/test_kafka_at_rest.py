@@ -20,7 +20,7 @@ from connectors.storage.kafka.topics import (
     topic_names,
 )
 from connectors.storage.site_metadata import site_metadata
-from connectors.subscribe.service import read_metadata
+from connectors.subscribe.subscriber import read_metadata
 from stream.encoding import decode_message
 from stream.encryption import Kind, clear_of, is_encrypted, split_parts, unseal
 from stream.records import ObservationBatch

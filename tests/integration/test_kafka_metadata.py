@@ -12,7 +12,7 @@ from connectors.storage.kafka.topics import (
     create_topics,
 )
 from connectors.storage.site_metadata import SiteMetadata
-from connectors.subscribe.service import read_metadata
+from connectors.subscribe.subscriber import read_metadata
 from tests.support.any_broker import AnyBroker, on_any_broker
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
 from connectors.storage.embedded.reader import read_outbox
-from connectors.subscribe.cursor import Cursor, Last
+from connectors.subscribe.cursor import Cursor, Delivered
 from connectors.subscribe.subscriber import releases, subscribe
 from stream.errors import UsageError
 from stream.records import MINUTE
@@ -154,7 +154,7 @@ def test_a_cursor_is_its_owners_alone_and_is_written_only_when_something_is_new(
     assert stat.S_IMODE(first.st_mode) == 0o600
     cursor.save()
     assert (tmp_path / "cursor").stat().st_ino == first.st_ino
-    cursor.advance("topic", 0, "east", Last(7, "east/a/b/c"))
+    cursor.advance("topic", 0, "east", Delivered(7, "east/a/b/c"))
     cursor.save()
     assert (tmp_path / "cursor").stat().st_ino != first.st_ino
     again = Cursor(tmp_path / "cursor")
@@ -198,17 +198,17 @@ def test_nothing_is_settled_of_a_partition_of_which_nothing_was_given(tmp_path: 
     """It holds marks of transactions alone: nothing says later whether it is the same partition."""
     cursor = Cursor(tmp_path / "cursor")
     cursor.mark_delivered("topic", 1, 40, None)
-    assert cursor.begin("topic", 1) == 0
-    cursor.mark_delivered("topic", 1, 40, Last(12, "east/a/b/c"))
+    assert cursor.settled("topic", 1) == 0
+    cursor.mark_delivered("topic", 1, 40, Delivered(12, "east/a/b/c"))
     cursor.mark_delivered("topic", 1, 60, None)
-    assert (cursor.begin("topic", 1), cursor.oldest("topic", 1, 10), cursor.given("topic", 1)) == (
+    assert (cursor.settled("topic", 1), cursor.resume_offset("topic", 1, 10), cursor.last_delivered("topic", 1)) == (
         60, 12, {12: "east/a/b/c"}
     )  # fmt: skip
 
 
 def test_records_that_were_deleted_before_they_were_given_are_missed(tmp_path: Path) -> None:
     cursor = Cursor(tmp_path / "cursor")
-    cursor.mark_delivered("topic", 1, 40, Last(39, "east/a/b/c"))
+    cursor.mark_delivered("topic", 1, 40, Delivered(39, "east/a/b/c"))
     for first in (0, 39, 40):
         cursor.check_retained("topic", 1, first)
     with pytest.raises(UsageError, match="begins at 43: 3 offsets were deleted before they were delivered"):

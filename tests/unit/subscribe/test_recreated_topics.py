@@ -131,7 +131,7 @@ async def test_a_cursor_knows_what_was_delivered_and_reading_goes_on_shortly_bef
     cursor = Cursor(tmp_path / "cursor")
     await Subscriber(cursor=cursor).read(7)
     cursor.save()
-    assert Cursor(tmp_path / "cursor").begin(AT.topic, AT.partition) == cluster.logs[AT].end
+    assert Cursor(tmp_path / "cursor").settled(AT.topic, AT.partition) == cluster.logs[AT].end
     cluster.logs[AT].records[12] = record(6)
     fetches, later = cluster.fetches, Subscriber(cursor=Cursor(tmp_path / "cursor"))
     await later.read(1)

@@ -14,15 +14,15 @@ import pytest
 from connectors.storage.kafka.topic_tail import (
     Record,
 )
-from connectors.subscribe.cursor import Cursor, Last
+from connectors.subscribe.cursor import Cursor, Delivered
 from connectors.subscribe.order import (
-    Arrived,
+    Arrival,
     PendingRecords,
     by_release,
     in_topic_order,
-    last_of,
+    last_by_partition,
+    sort_key,
     unseen,
-    window_place,
 )
 from stream.errors import DataError
 from stream.records import MINUTE
@@ -49,13 +49,13 @@ def test_revised_values_come_with_the_window_that_they_came_with_and_behind_its_
     ]  # fmt: skip
 
 
-def arrived(release: str, end: int, offset: int, **more: Any) -> Arrived:
+def arrived(release: str, end: int, offset: int, **more: Any) -> Arrival:
     one = record(release, end, offset, **more)
-    return Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
+    return Arrival(one.topic, one.partition, one.offset, parse_record(one.value))
 
 
 def names(records: Any) -> list[tuple[str, int]]:
-    return [(one.release["release"], one.at) for one in records]
+    return [(one.release["release"], one.offset) for one in records]
 
 
 def test_records_of_a_window_come_attributes_first_then_by_release() -> None:
@@ -72,20 +72,20 @@ def test_a_topic_keeps_its_own_order_where_a_window_came_late() -> None:
 def test_what_is_no_private_release_has_no_place(lacks: str) -> None:
     body = {name: value for name, value in parse_record(record("r", 5, 0).value).items() if name != lacks}
     with pytest.raises(DataError, match="must be a private release"):
-        window_place(body)
+        sort_key(body)
     with pytest.raises(DataError, match="must be a private release"):
-        window_place(parse_record(record("r", 5, 0).value) | {"window_end": "soon"})
+        sort_key(parse_record(record("r", 5, 0).value) | {"window_end": "soon"})
 
 
 @pytest.mark.parametrize("body", [{}, {"release_id": 5}])
 def test_what_has_no_release_id_is_no_position(body: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="has no release_id"):
-        Arrived("topic", 0, 7, body).cursor_entry  # noqa: B018
+        Arrival("topic", 0, 7, body).cursor_entry  # noqa: B018
 
 
 def test_the_last_record_of_each_partition_is_the_one_with_the_largest_offset() -> None:
-    found = last_of([arrived("a", 5, 4), arrived("a", 10, 3), arrived("b", 5, 1)])
-    assert {place: last.at for (place, _), last in found.items()} == {
+    found = last_by_partition([arrived("a", 5, 4), arrived("a", 10, 3), arrived("b", 5, 1)])
+    assert {place: last.offset for (place, _), last in found.items()} == {
         "tacet.private.a.a.v1": 4, "tacet.private.a.b.v1": 1,
     }  # fmt: skip
 
@@ -99,8 +99,8 @@ def test_after_a_release_its_own_topic_and_site_are_passed_and_no_other() -> Non
         assert waiting.forget_up_to(f"s/a/a/{rfc3339(10 * MINUTE)}")
         assert names(waiting) == [("b", 0), ("a", 2)]
         assert waiting.last() == {
-            ("tacet.private.a.a.v1", 0): Last(2, f"s/a/a/{rfc3339(15 * MINUTE)}"),
-            ("tacet.private.a.b.v1", 0): Last(0, f"s/b/a/{rfc3339(5 * MINUTE)}"),
+            ("tacet.private.a.a.v1", 0): Delivered(2, f"s/a/a/{rfc3339(15 * MINUTE)}"),
+            ("tacet.private.a.b.v1", 0): Delivered(0, f"s/b/a/{rfc3339(5 * MINUTE)}"),
         }
 
 
@@ -113,7 +113,7 @@ def test_a_cursor_passes_a_record_only_when_the_next_one_is_asked_for(tmp_path: 
     cursor = Cursor(tmp_path / "cursor")
     assert asyncio.run(first_two()) == [rfc3339(5 * MINUTE)] * 2, "not confirmed, so it comes again"
 
-    async def all_of(records: list[Arrived]) -> list[int]:
+    async def all_of(records: list[Arrival]) -> list[int]:
         return [int(each["window_end"][14:16]) async for each in unseen(records, cursor)]
 
     assert asyncio.run(all_of([arrived("a", 5, 0), arrived("a", 10, 1)])) == [10], "the first one was confirmed"
