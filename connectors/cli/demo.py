@@ -1,17 +1,16 @@
 """demo: the whole data flow in one command, from simulated controllers to releases.
 
-The controller adapts to the receiver: it counts how many traps were accepted, not how long that took, so that a slow
-machine plays the day more slowly and loses nothing. If traps or windows are missing all the same, the demo lists them,
-compares nothing and exits with 1: no conclusion is drawn from a part of a day.
+A slow machine plays the day more slowly and loses nothing (``lab/simulation/playback.py``). If traps or windows are
+missing all the same, the demo lists them, compares nothing and exits with 1: no conclusion is drawn from a part of a
+day.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from connectors.cli.serve import serve_here
 from connectors.http.server import free_port
 from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
-from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
+from connectors.lab.simulation.playback import TrapPlayback
+from connectors.lab.simulation.traps import trap_schedule
 from connectors.operations.account import summary
 from connectors.operations.audit.verification import counted_window
 from connectors.operations.policy.guarantees import spaced, unit_rows
@@ -44,7 +44,7 @@ from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.lab.simulator.radio import Heard
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
-from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.records import DAY, MINUTE, Micros
 from stream.release.count_plan import ByLevel, by_level, count_plan
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
@@ -330,16 +330,9 @@ def _print_spend(console: Console, accounts: Mapping[str, Any]) -> None:
 COMMUNITY = b"public"
 SPEED = 1900
 """Times real time: a day in about 45 seconds."""
-AHEAD = 128
-"""The maximal number of traps in flight; the smallest receive buffer in use has space for twice as many."""
-WAITING = 10_000
-"""The number of traps in the receiver's queue at which the controller waits: half of the queue's capacity."""
-BREATH = 0.005
 PORT = 8050
 PLAYED = 60.0
 """Speed relative to real time at which the page plays the day."""
-STALLED = 300.0
-"""Seconds without progress after which the receiver is considered stalled."""
 
 
 @click.command()
@@ -427,66 +420,3 @@ def _listened_before(listening: Receiver, policy: Policy, start: Micros) -> None
     for site in policy.site.values():
         for source in site.sources:
             listening.state.simulated[source] = start - site.tick - MINUTE
-
-
-class TrapPlayback:
-    """A simulated controller that sends a day's traps, and waits until the receiver has accepted all of them."""
-
-    def __init__(
-        self, traps: TrapSchedule, listening: Receiver, speed: float, tick: Callable[[], object],
-        patience: float = STALLED,
-    ) -> None:  # fmt: skip
-        """Store traps, destination, speed, and the callback that runs while it waits."""
-        self._traps, self._listening, self._speed = traps, listening, speed
-        self._tick, self._timeout = tick, patience
-        self.sent = 0
-
-    async def run(self) -> None:
-        """Send each trap when it is due and the receiver has space for it; return when all have been accepted.
-
-        A real controller would not wait. Here a day takes seconds, and a busy machine must not lose part of it. If
-        nothing progresses for ``patience`` seconds, the rest is skipped; the summary then lists what is missing.
-        """
-        started_at, start = asyncio.get_running_loop().time(), self._traps.simulation.start
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
-            for trap in self._traps:
-                due = started_at + (trap.time - start) / SECOND / self._speed
-                if not await self._wait(lambda due=due: self._is_due(due) and self._has_room()):  # type: ignore[misc]
-                    return
-                controller.sendto(trap.data, self._listening.address)
-                self.sent += 1
-        await self._wait(self._is_done)
-
-    async def _wait(self, ready: Callable[[], bool]) -> bool:
-        """Wait until a condition holds; False if nothing has progressed for too long."""
-        if ready():
-            return True
-        loop = asyncio.get_running_loop()
-        moved, before = loop.time(), self._progress()
-        while not ready():
-            await asyncio.sleep(BREATH)
-            self._tick()
-            now = self._progress()
-            if now != before:
-                moved, before = loop.time(), now
-            elif loop.time() - moved > self._timeout:
-                return False
-        return True
-
-    def _progress(self) -> tuple[int, int, int]:
-        """Return the counters that progress while a receiver accepts traps."""
-        counters = self._listening.counters
-        return counters.datagrams, counters.waiting, self._listening.appended
-
-    @staticmethod
-    def _is_due(due: float) -> bool:
-        return asyncio.get_running_loop().time() >= due - BREATH
-
-    def _has_room(self) -> bool:
-        """Whether few traps are in flight to the receiver and few are in its queue."""
-        counters = self._listening.counters
-        return self.sent - counters.datagrams - counters.kernel_drops < AHEAD and counters.waiting < WAITING
-
-    def _is_done(self) -> bool:
-        counters = self._listening.counters
-        return self.sent <= counters.datagrams + counters.kernel_drops and self._listening.idle
