@@ -23,14 +23,14 @@ from stream.sensing import watermark
 log = structlog.get_logger("tacet.engine")
 
 RELEASED = "released"
-OF_COUNTS, OF_ATTRIBUTES = ("budget", "w_budget", "waiting"), ("asked", "factor", "month", "guard")
-"""Reasons why a record of counts is denied, and why an attribute is not queried."""
+COUNT_DENIALS, ATTRIBUTE_DENIALS = ("budget", "w_budget", "waiting"), ("asked", "factor", "month", "guard")
+"""Why a record of counts is denied, and why an attribute is not queried."""
 DROPPED = (
     "late", "unknown_access_point", "before_first", "after_last", "ahead", "epoch", "site_shut", "stale_session",
     "repeated_batch", "unknown_source", "wrong_site", "incomplete",
 )  # fmt: skip
 """Reasons for which sensing drops rows."""
-PUT_ASIDE = (
+QUARANTINED = (
     "row", "epoch", "ahead", "unknown_site", "unknown_source", "unknown_access_point", "site_shut", "wrong_site",
     "wrong_partition", "json", "kind", "type", "version", "incomplete",
 )  # fmt: skip
@@ -57,11 +57,11 @@ class EngineMetrics:
     """Sets metrics from the records that an engine has committed and from the status of its sites."""
 
     def __init__(
-        self, figures: MetricValues, policy: Policy, engines: Callable[[], Iterable[PartitionEngine]],
+        self, metrics: MetricValues, policy: Policy, engines: Callable[[], Iterable[PartitionEngine]],
         clock: Callable[[], Micros] | None,
     ) -> None:  # fmt: skip
         """``engines`` returns the present partitions; ``clock`` is the wall clock, None for recordings."""
-        self._metrics, self._policy, self._engines, self._clock = figures, policy, engines, clock
+        self._metrics, self._policy, self._engines, self._clock = metrics, policy, engines, clock
         self._ends: dict[str, Micros] = {}
         self._rejected: Counter[str] = Counter()
         self._budgets = {(r.name, name): (r, name) for r in _counts(policy) for name in r.epsilon}
@@ -76,7 +76,7 @@ class EngineMetrics:
         self._metrics.add("tacet_observations_total", 0)
         for reason in DROPPED:
             self._metrics.add("tacet_observations_dropped_total", 0, reason)
-        for reason in PUT_ASIDE:
+        for reason in QUARANTINED:
             self._metrics.add("tacet_quarantined_total", 0, reason)
         for site in self._policy.site if self._clock is not None else ():
             self._metrics.begin("tacet_window_release_delay_seconds", site)
@@ -104,7 +104,7 @@ class EngineMetrics:
         The account of a day's attributes depends on outcomes and is skipped.
         """
         if record["kind"] == "counts":
-            self._closed(record["site"], parse_time(record["window_end"]))
+            self._window_released(record["site"], parse_time(record["window_end"]))
             self._stands(record)
 
     def _stands(self, record: dict[str, Any]) -> None:
@@ -113,9 +113,9 @@ class EngineMetrics:
             for unit, delta, epsilon in _spent(units or {}):
                 self._metrics.set("tacet_privacy_spent_epsilon", epsilon, site, reader, unit, delta)
         for name, windows in record["left"].items():
-            self._left(site, name, windows)
+            self._set_budget_left(site, name, windows)
 
-    def _closed(self, site: str, end: Micros) -> None:
+    def _window_released(self, site: str, end: Micros) -> None:
         place = self._policy.site.get(site)
         if end <= self._ends.get(site, -1):
             return
@@ -136,7 +136,7 @@ class EngineMetrics:
             self._metrics.set("tacet_window_end_timestamp_seconds", self._ends[record["site"]] / SECOND, record["site"])
             self._stands(record)
 
-    def _left(self, site: str, name: str, windows: int) -> None:
+    def _set_budget_left(self, site: str, name: str, windows: int) -> None:
         release, audience = name.split("/", 1)
         found = self._budgets.get((release, audience))
         if found is None:  # of an earlier policy
@@ -195,7 +195,7 @@ def _all_records(policy: Policy) -> Iterator[tuple[str, str, str, tuple[str, ...
     for site in policy.site:
         for release in policy.release:
             if policy.zones_of(release, site):
-                reasons = OF_ATTRIBUTES if isinstance(release, AttributeRelease) else OF_COUNTS
+                reasons = ATTRIBUTE_DENIALS if isinstance(release, AttributeRelease) else COUNT_DENIALS
                 yield from ((site, release.name, audience, reasons) for audience in audiences_of(release))
 
 

@@ -32,7 +32,7 @@ Labels = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Spread:
+class Histogram:
     """The counts of a histogram."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
@@ -45,9 +45,9 @@ class Spread:
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
-    def copy(self) -> Spread:
+    def copy(self) -> Histogram:
         """Return an independent copy."""
-        return Spread(list(self.counts), self.total)
+        return Histogram(list(self.counts), self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Family:
 
     metric: Metric
     values: Mapping[Labels, float]
-    spreads: Mapping[Labels, Spread]
+    histograms: Mapping[Labels, Histogram]
 
 
 class MetricValues:
@@ -67,7 +67,7 @@ class MetricValues:
         self._verb, self._clock, self._lock = verb, clock, Lock()
         self._values: dict[str, dict[Labels, float]] = {}
         self._since: dict[str, dict[Labels, Micros]] = {}
-        self._spreads: dict[str, dict[Labels, Spread]] = {}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {}
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge; seconds and sizes are rounded."""
@@ -99,13 +99,13 @@ class MetricValues:
         """Create a histogram before its first duration, so that the first one is visible."""
         self._metric(name, "histogram", labels)
         with self._lock:
-            self._spreads.setdefault(name, {}).setdefault(labels, Spread())
+            self._histograms.setdefault(name, {}).setdefault(labels, Histogram())
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
         """Add a duration to a histogram, rounded up to a second."""
         self._metric(name, "histogram", labels)
         with self._lock:
-            self._spreads.setdefault(name, {}).setdefault(labels, Spread()).add(max(0, math.ceil(seconds)))
+            self._histograms.setdefault(name, {}).setdefault(labels, Histogram()).add(max(0, math.ceil(seconds)))
 
     def families(self) -> list[Family]:
         """Return all metrics of this command, with or without values, at one moment."""
@@ -117,8 +117,8 @@ class MetricValues:
         values = dict(self._values.get(metric.name, {}))
         since = self._since.get(metric.name, {})
         values |= {labels: _coarse(metric, (now - moment) / SECOND) for labels, moment in since.items()}
-        spreads = {labels: spread.copy() for labels, spread in self._spreads.get(metric.name, {}).items()}
-        return Family(metric, values, spreads)
+        histograms = {labels: histogram.copy() for labels, histogram in self._histograms.get(metric.name, {}).items()}
+        return Family(metric, values, histograms)
 
     def _metric(self, name: str, kind: str, labels: Labels) -> Metric:
         metric = BY_NAME[name]

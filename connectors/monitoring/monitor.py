@@ -24,7 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from connectors.monitoring.catalogue import ENGINE, Verb
-from connectors.monitoring.metric_values import BUCKETS, Family, Labels, MetricValues, Spread, Traffic
+from connectors.monitoring.metric_values import BUCKETS, Family, Histogram, Labels, MetricValues, Traffic
 from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
 from stream.records import SECOND, Micros
@@ -113,7 +113,7 @@ def _is_well(check: Callable[[], bool]) -> bool:
 # --- port -------------------------------------------------------------------------------------------
 
 
-class Exposed(Collector):
+class MetricsCollector(Collector):
     """Metrics and checks in the form of prometheus-client."""
 
     def __init__(self, figures: MetricValues, health: Health) -> None:
@@ -130,10 +130,10 @@ class Exposed(Collector):
 def _metric(family: Family) -> Metric:
     metric = family.metric
     if metric.kind == "histogram":
-        spread = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
-        for labels, values in sorted(family.spreads.items()):
-            spread.add_metric(labels, _buckets(values), values.total)
-        return spread
+        exported_histogram = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
+        for labels, histogram in sorted(family.histograms.items()):
+            exported_histogram.add_metric(labels, _buckets(histogram), histogram.total)
+        return exported_histogram
     simple = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
     exported = simple(metric.name, metric.text, labels=metric.labels)
     for labels, value in sorted(family.values.items()):
@@ -141,8 +141,8 @@ def _metric(family: Family) -> Metric:
     return exported
 
 
-def _buckets(spread: Spread) -> list[tuple[str, float]]:
-    sums = [sum(spread.counts[: place + 1]) for place in range(len(spread.counts))]
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    sums = [sum(histogram.counts[: place + 1]) for place in range(len(histogram.counts))]
     return list(zip([*(f"{end}.0" for end in BUCKETS), "+Inf"], map(float, sums), strict=True))
 
 
@@ -154,7 +154,7 @@ class MetricsServer:
     ) -> None:
         """Bind and start answering; ``OSError`` if the address cannot be used. ``names``: see `PlainServer`."""
         self._registry, self._health = CollectorRegistry(auto_describe=False), health
-        self._registry.register(Exposed(figures, health))
+        self._registry.register(MetricsCollector(figures, health))
         self.ended = Event()
         """Set when a client has read the metrics since the service ended."""
         try:
@@ -197,7 +197,7 @@ T = TypeVar("T")
 OTHER, FULL = "other", frozenset({errno.ENOSPC, errno.EDQUOT})
 BEAT = 1.0
 """Seconds between two runs of all checks."""
-LAST_WORD = 30.0
+ERROR_SHOWN = 30.0
 """Seconds for which the error that ended the service stays readable, unless a client reads it earlier."""
 log = structlog.get_logger("tacet.monitoring")
 
@@ -206,7 +206,7 @@ class Monitor:
     """A context manager around all work of a command; without an address it monitors and serves nothing.
 
     If the command ends with an error, the port continues to answer, not alive and not ready, until the metrics were
-    read once more or ``LAST_WORD`` is over: otherwise no alert could name the error.
+    read once more or ``ERROR_SHOWN`` is over: otherwise no alert could name the error.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class Monitor:
         self.traffic.update(self._clock(), time.monotonic_ns() // 1000)
 
     def failed(self, error: BaseException) -> None:
-        """Report the error that ended the service, and wait until it was read, or for ``LAST_WORD``; once."""
+        """Report the error that ended the service, and wait until it was read, or for ``ERROR_SHOWN``; once."""
         if self._port is None or self.health.has_ended():
             return
         self.health.end()
@@ -287,7 +287,7 @@ class Monitor:
         self.metrics.add("tacet_failures_total", 1, kind)
         if kind == FinalityError.__name__:
             self.metrics.add("tacet_replay_mismatches_total", 1)
-        self._port.ended.wait(LAST_WORD)
+        self._port.ended.wait(ERROR_SHOWN)
 
 
 def kind_of(error: BaseException) -> str:

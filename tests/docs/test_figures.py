@@ -19,7 +19,7 @@ import pytest
 from connectors.cli.ingest import FORGET_AFTER
 from connectors.http.limits import AT_ONCE, BODY_WITHIN, PATIENCE, Rates
 from connectors.monitoring.catalogue import LEAST_ACCESS_POINTS, SIZE_STEP, TRAFFIC_INTERVAL
-from connectors.monitoring.monitor import LAST_WORD
+from connectors.monitoring.monitor import ERROR_SHOWN
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
 from connectors.runtime.logs import PERIOD as LOG_PERIOD
 from connectors.secrets.secret_files import SHORTEST_SECRET
@@ -211,7 +211,7 @@ MADE = [
         for name in ("operations.md", "privacy.md", "reference/metrics.md")
     ),
     ("docs/operations.md", f"if the store's sites have at least {LEAST_ACCESS_POINTS} access points"),
-    ("docs/operations.md", f"until the next scrape, for at most {LAST_WORD:.0f} s"),
+    ("docs/operations.md", f"until the next scrape, for at most {ERROR_SHOWN:.0f} s"),
     ("docs/operations.md", f"Of equal lines at most {LOG_AT_ONCE} are written in {LOG_PERIOD:.0f} s"),
     ("docs/deployment.md", f"snapshot record of {MAX_RECORD >> 20} MiB"),
     ("docs/privacy.md", f"devices ({PERSON} unless the"),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from connectors.monitoring.catalogue import BY_NAME
-from connectors.monitoring.engine import OF_ATTRIBUTES, OF_COUNTS
+from connectors.monitoring.engine import ATTRIBUTE_DENIALS, COUNT_DENIALS
 from connectors.runtime.clock import ClockStepError
 from connectors.sources.ingest.queue import QUEUE_FULL
 from connectors.storage.kafka.source_leases import ClockApartError
@@ -105,7 +105,7 @@ def test_the_runbook_has_no_section_without_an_alert() -> None:
 def test_values_of_labels_in_rules_are_those_that_there_are() -> None:
     text = " ".join(rule["expr"] for rule in RULES)
     outcomes = set(get_args(AuditEntry.model_fields["outcome"].annotation))
-    assert set(OF_COUNTS) | set(OF_ATTRIBUTES) == outcomes - {"released"}
+    assert set(COUNT_DENIALS) | set(ATTRIBUTE_DENIALS) == outcomes - {"released"}
     reasons = {word for found in re.findall(r'reason[=!]~?"([^"]*)"', text) for word in found.split("|")}
     assert reasons <= outcomes | {"late", QUEUE_FULL}
     errors = {word for found in re.findall(r'error[=!]~?"([^"]*)"', text) for word in found.split("|")}

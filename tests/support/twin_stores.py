@@ -122,7 +122,7 @@ class StoreWorld:
         assert self._told is not None
         self._figures.update()
         reported = {
-            each.metric.name: (dict(each.values), {name: (s.counts, s.total) for name, s in each.spreads.items()})
+            each.metric.name: (dict(each.values), {name: (s.counts, s.total) for name, s in each.histograms.items()})
             for each in self._told.families()
             if each.metric.nature in _NATURES
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.monitoring.engine import OF_ATTRIBUTES, OF_COUNTS, RELEASED, EngineMetrics
+from connectors.monitoring.engine import ATTRIBUTE_DENIALS, COUNT_DENIALS, RELEASED, EngineMetrics
 from connectors.monitoring.metric_values import Labels, MetricValues
 from stream.records import SECOND, Micros, Published
 from stream.release.validation import load_policy
@@ -44,7 +44,9 @@ class Engine:
 def test_every_counter_of_records_is_shown_before_it_counts() -> None:
     engine = Engine()
     assert engine.shown(RELEASES) == dict.fromkeys(((SITE, *each) for each in COUNTED | DAYS), 0)
-    reasons = [((SITE, *each), OF_COUNTS) for each in COUNTED] + [((SITE, *each), OF_ATTRIBUTES) for each in DAYS]
+    reasons = [((SITE, *each), COUNT_DENIALS) for each in COUNTED] + [
+        ((SITE, *each), ATTRIBUTE_DENIALS) for each in DAYS
+    ]
     assert engine.shown(REFUSALS) == {(*labels, why): 0 for labels, several in reasons for why in several}
     assert engine.shown("tacet_observations_total") == {(): 0}
     assert set(engine.shown("tacet_observations_dropped_total").values()) == {0}
@@ -78,8 +80,8 @@ def test_the_newest_window_is_shown_and_a_window_that_comes_again_is_not(outputs
     engine = Engine(ends[1] + POLICY.site[SITE].lateness + 7 * SECOND)
 
     def delays() -> int:
-        (spread,) = [each.spreads for each in engine.values.families() if each.metric.kind == "histogram"]
-        return sum(spread[SITE,].counts)
+        (histogram,) = [each.histograms for each in engine.values.families() if each.metric.kind == "histogram"]
+        return sum(histogram[SITE,].counts)
 
     assert delays() == 0
     for record in (last, first, last):

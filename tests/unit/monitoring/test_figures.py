@@ -31,11 +31,11 @@ def test_a_duration_is_counted_in_whole_seconds_rounded_up() -> None:
     for seconds in (0.2, 0.9, 1.1, 299, 1000, -3):
         figures.observe("tacet_window_release_delay_seconds", seconds, "dbh")
     (family,) = [each for each in figures.families() if each.metric.kind == "histogram"]
-    spread = family.spreads["dbh",]
-    assert dict(zip([*BUCKETS, None], spread.counts, strict=True)) == {
+    histogram = family.histograms["dbh",]
+    assert dict(zip([*BUCKETS, None], histogram.counts, strict=True)) == {
         1: 3, 2: 1, 5: 0, 10: 0, 30: 0, 60: 0, 120: 0, 300: 1, None: 1,
     }  # fmt: skip
-    assert spread.total == 1 + 1 + 2 + 299 + 1000
+    assert histogram.total == 1 + 1 + 2 + 299 + 1000
 
 
 def test_a_size_is_told_in_whole_steps_rounded_down() -> None:

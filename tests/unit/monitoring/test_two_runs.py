@@ -61,7 +61,7 @@ Shown = dict[str, Any]
 
 
 def shown(figures: MetricValues) -> Shown:
-    return {family.metric.name: (dict(family.values), dict(family.spreads)) for family in figures.families()}
+    return {family.metric.name: (dict(family.values), dict(family.histograms)) for family in figures.families()}
 
 
 def run(folder: Path, key: Path, policy: Policy, seen: list[Seen]) -> Iterator[tuple[Micros, Shown]]:
