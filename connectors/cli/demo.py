@@ -28,8 +28,8 @@ from connectors.lab.simulation.playback import TrapPlayback
 from connectors.lab.simulation.traps import trap_schedule
 from connectors.operations.account import summary
 from connectors.operations.audit.verification import counted_window
+from connectors.operations.policy.guarantee_figures import sentences_to_sign
 from connectors.operations.policy.guarantees import spaced, unit_rows
-from connectors.operations.policy.promises import sentences_to_sign
 from connectors.operations.policy.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.private_files import private_folder

@@ -25,14 +25,14 @@ from connectors.cli.options import (
     refuse_dialect,
 )
 from connectors.cli.output import print_json, progress, working
-from connectors.cli.policy_tables import print_difference, print_plan, print_promises
+from connectors.cli.policy_tables import print_difference, print_guarantees, print_plan
 from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
 from connectors.operations.inventory.policy_text import SUMS, Building, names_text, policy_text
 from connectors.operations.inventory.zones import Grouping, places_of
 from connectors.operations.policy.contribution_loss import Stays, simulated_stays, stays_of
 from connectors.operations.policy.contribution_loss import losses as losses_of
 from connectors.operations.policy.diff import difference
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.guarantee_figures import guarantee_figures
 from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.errors import DataError, PolicyError, UsageError
 from stream.policy.counts import Count, CountRelease
@@ -285,9 +285,9 @@ def show(file: Path, *, as_json: bool) -> None:
     valid = read_policy(file)
     hidden = losses_of(valid, simulated_stays(valid))
     if as_json:
-        print_json(promises(valid).to_json() | {"losses": hidden})
+        print_json(guarantee_figures(valid).to_json() | {"losses": hidden})
     else:
-        print_promises(valid, hidden)
+        print_guarantees(valid, hidden)
 
 
 # policy plan

@@ -118,7 +118,7 @@ _HEADS = 8
 """Characters per line of a unit's name in a column's head."""
 
 
-def print_promises(policy: Policy, losses: Sequence[Loss]) -> None:
+def print_guarantees(policy: Policy, losses: Sequence[Loss]) -> None:
     """Print all guarantees of a policy: counts, budgets, thresholds, attributes, and what is not protected."""
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")

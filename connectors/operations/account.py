@@ -9,7 +9,7 @@ from typing import Any
 
 from connectors.operations.audit.kafka_bundle import kafka_bundle
 from connectors.operations.audit.verification import merged_policies, store_bundle
-from connectors.operations.policy.promises import people_figures
+from connectors.operations.policy.guarantee_figures import people_figures
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.kafka.topic_tail import (
     Record,

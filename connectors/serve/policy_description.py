@@ -7,7 +7,14 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TypedDict
 
-from connectors.operations.policy.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines, wording
+from connectors.operations.policy.guarantees import (
+    COUNTED,
+    UNITS,
+    describe_unit,
+    guarantee_lines,
+    not_protected,
+    wording,
+)
 from connectors.serve import models
 from connectors.serve.floor_plans import Plan
 from stream.policy.attributes import AttributeRelease
@@ -170,7 +177,7 @@ def guarantees_of(policy: Policy, audience: str, language: str = "en") -> models
     say = wording(language)
     own = [promise for promise in count_promises(policy) if promise.reader == audience]
     return models.Promise(
-        promise=list(promise_lines(policy, audience, say)),
+        promise=list(guarantee_lines(policy, audience, say)),
         units=[unit for promise in own for unit in _units(policy, promise, say)],
         not_protected=list(not_protected(policy, audience, say)),
     )

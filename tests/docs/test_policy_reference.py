@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from connectors.cli.options import read_policy
 from connectors.lab.simulation.policy import site_text
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.guarantee_figures import guarantee_figures
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.policy.people import PeopleModel
 from stream.release.validation import Policy
@@ -103,7 +103,7 @@ def test_examples_of_releases_make_a_policy_that_keeps_its_promises(tmp_path: Pa
     file = tmp_path / "policy.toml"
     file.write_text("\n".join([site, audiences, *policy_examples()]))
     policy = read_policy(file)
-    report = promises(policy).to_json()
+    report = guarantee_figures(policy).to_json()
     entrance = next(row for row in report["counts"] if row["release"] == "entrance")
     assert entrance["epsilon"]["device_w_event"] == "1.2"
     model = report["models"]["office-habits"]
@@ -115,7 +115,7 @@ def test_the_policy_in_the_readme_is_accepted_and_paid_by_the_day(tmp_path: Path
     (block,) = blocks("toml", "README.md")
     file = tmp_path / "policy.toml"
     file.write_text(block.text)
-    rows = promises(read_policy(file)).to_json()["counts"]
+    rows = guarantee_figures(read_policy(file)).to_json()["counts"]
     assert rows
     assert all(row["unit"] == "device_day" for row in rows)
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.cli.policy_tables import print_promises
-from connectors.operations.policy.guarantees import describe_unit, login_lines, promise_lines
-from connectors.operations.policy.promises import promises
+from connectors.cli.policy_tables import print_guarantees
+from connectors.operations.policy.guarantee_figures import guarantee_figures
+from connectors.operations.policy.guarantees import describe_unit, guarantee_lines, login_lines
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.subscribe.nodes import counted_in
@@ -277,20 +277,20 @@ def test_with_others_the_condition_comes_first_and_two_and_three_identities_have
     assert price.startswith("moves for public: only if each message of a person's day belongs to one login, ")
     assert "costs epsilon 2; with two identities" in price
     assert "it costs 4.32, and with three 6.87." in price
-    found = promises(changes("count")).to_json()["logins"][SITE]
+    found = guarantee_figures(changes("count")).to_json()["logins"][SITE]
     [one] = [each for each in found["identities"] if each["reader"] == "public"]
     assert (round(one["two"], 2), round(one["three"], 2), found["others"]) == (4.32, 6.87, "count")
 
 
 def test_the_sentence_to_sign_and_the_units_are_about_a_login() -> None:
-    lines = promise_lines(changes(), "public")
+    lines = guarantee_lines(changes(), "public")
     assert any("everything that is published of one login's day" in line for line in lines)
     assert describe_unit("device_day", logins=True) == "one login, one day"
     assert describe_unit("observation", logins=True) == "one message"
 
 
 def test_policy_show_prints_what_a_login_is_and_what_identities_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    print_promises(changes("count"), [])
+    print_guarantees(changes("count"), [])
     shown = " ".join(capsys.readouterr().out.split())
     assert all(" ".join(line.split()) in shown for line in login_lines(changes("count")))
     assert "it costs 4.32, and with three 6.87." in shown
@@ -299,7 +299,7 @@ def test_policy_show_prints_what_a_login_is_and_what_identities_cost(capsys: pyt
 def test_a_site_of_devices_says_nothing_of_logins() -> None:
     devices = load_policy(policy_text(BY_TICKS, site=SITE_KEYS.replace('identity = "login"', 'contribution = "8h"')))
     assert not [*login_lines(devices)]
-    assert "logins" not in promises(devices).to_json()
+    assert "logins" not in guarantee_figures(devices).to_json()
 
 
 @pytest.mark.parametrize(("others", "counted"), [("ignore", "logins"), ("count", "logins and devices")])
@@ -354,7 +354,7 @@ def test_records_of_thresholds_say_so_too_and_those_of_devices_do_not() -> None:
 
 
 def test_policy_show_names_the_login_whose_day_has_a_price(capsys: pytest.CaptureFixture[str]) -> None:
-    print_promises(changes(), [])
+    print_guarantees(changes(), [])
     assert "one login," in capsys.readouterr().out
 
 

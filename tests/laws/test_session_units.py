@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from connectors.operations.policy.guarantees import promise_lines, session_lines
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.guarantee_figures import guarantee_figures
+from connectors.operations.policy.guarantees import guarantee_lines, session_lines
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.pipeline import Options, Pipeline
@@ -186,9 +186,9 @@ def test_a_site_with_sessions_that_pays_by_the_window_says_what_one_message_cost
         f"Site {SITE} counts sessions: one message of a device may count for 4 h after it, so it costs up to 96 "
         "epsilons of a release that is paid by the window, and 192 where another message takes its place."
     )
-    assert line in promise_lines(policy, "public")
-    assert line not in promise_lines(policy, "board"), "who gets no count pays nothing"
-    assert promises(policy).to_json()["sessions"] == {SITE: {"session_limit_seconds": 14_400, "windows": 48}}
+    assert line in guarantee_lines(policy, "public")
+    assert line not in guarantee_lines(policy, "board"), "who gets no count pays nothing"
+    assert guarantee_figures(policy).to_json()["sessions"] == {SITE: {"session_limit_seconds": 14_400, "windows": 48}}
 
 
 def test_a_site_that_pays_by_the_day_or_counts_events_does_not_say_it() -> None:
@@ -196,4 +196,4 @@ def test_a_site_that_pays_by_the_day_or_counts_events_does_not_say_it() -> None:
     assert not [*session_lines(by_day)]
     events = load_policy(policy_text(releases=PLAIN))
     assert not [*session_lines(events)]
-    assert "sessions" not in promises(events).to_json()
+    assert "sessions" not in guarantee_figures(events).to_json()

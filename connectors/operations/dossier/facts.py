@@ -1,6 +1,6 @@
 """The facts of a dossier as tables: of the policy, its account and its installation.
 
-Every number of a guarantee is taken from ``promises``, which ``tacet policy show`` prints.
+Every number of a guarantee is taken from ``guarantee_figures``, which ``tacet policy show`` prints.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from connectors.documents.template import Figure, Row, Tables, Template, Value, Word
+from connectors.operations.policy.guarantee_figures import CountFigures, PseudonymChange, guarantee_figures
 from connectors.operations.policy.guarantees import spaced, unit_rows
-from connectors.operations.policy.promises import CountFigures, PseudonymChange, promises
 from connectors.storage.kafka.topic_settings import (
     DAY_MS,
     FOR_EVER,
@@ -68,7 +68,7 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
         installation: how it runs.
         account: what ``tacet account --json`` prints, if there is an account.
     """
-    promised = promises(policy)
+    guarantees = guarantee_figures(policy)
     return {
         "policy": [Row("policy", {
             "version": policy.version, "devices": Figure(policy.privacy.devices_per_person),
@@ -77,15 +77,15 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
         **_sites(policy),
         "audiences": [_audience(policy, each.name, each.description) for each in policy.audience],
         "public": [_audience(policy, each.name, each.description) for each in policy.audience if each.public],
-        **_counts(policy, promised.counts),
-        "whose": _all_of_whom(policy, promised.counts),
+        **_counts(policy, guarantees.counts),
+        "whose": _all_of_whom(policy, guarantees.counts),
         **_budgets(policy),
-        **_attributes(policy, promised.attributes),
+        **_attributes(policy, guarantees.attributes),
         "few_users": list(_few_users(policy)),
-        **_thresholds(policy, promised.thresholds),
+        **_thresholds(policy, guarantees.thresholds),
         **_people(policy),
         "forecasts": [_forecast(each) for each in policy.forecast],
-        **_pseudonyms(promised.pseudonyms),
+        **_pseudonyms(guarantees.pseudonyms),
         **_installed(policy, installation),
         "account": [] if account is None else list(_spent(account)),
     }  # fmt: skip

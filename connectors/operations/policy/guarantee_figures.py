@@ -1,4 +1,4 @@
-"""What a policy promises, and the sentences to sign."""
+"""The figures of a policy's guarantees, as ``policy show --json`` prints them, and the sentences to sign."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sentences_to_sign(policy: Policy) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class DayFigures:
-    """What a promise for a whole day says besides: its noise, and epsilon at delta in each unit."""
+    """What the guarantee for a whole day says besides: its noise, and epsilon at delta in each unit."""
 
     noise: NoiseKind
     delta: Fraction
@@ -46,7 +46,7 @@ class DayFigures:
     """Where the day pays for changes, the shift of a day that is added or removed, and of one that is moved."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of a promise that only one for a whole day has."""
+        """Return the fields that only the guarantee for a whole day has."""
         delta = float(self.delta)
         return {
             "unit": "device_day",
@@ -61,7 +61,7 @@ class DayFigures:
 
 @dataclass(frozen=True, slots=True)
 class CountFigures:
-    """What a count release or a threshold stream promises one reader."""
+    """The guarantee of a count release or a threshold stream about one reader."""
 
     promise: CountPromise
     temporal: float | None
@@ -98,8 +98,8 @@ class PseudonymChange:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPromises:
-    """What a policy promises."""
+class PolicyGuarantees:
+    """The guarantees of a policy."""
 
     policy: Policy
     counts: Sequence[CountFigures]
@@ -146,9 +146,9 @@ class PolicyPromises:
         } | _people(policy) | _forecasts(policy) | _sessions(policy) | _logins(policy)  # fmt: skip
 
 
-def promises(policy: Policy) -> PolicyPromises:
+def guarantee_figures(policy: Policy) -> PolicyGuarantees:
     """Return what ``policy show`` reports."""
-    return PolicyPromises(
+    return PolicyGuarantees(
         policy, [_count_figures(policy, promise) for promise in count_promises(policy)],
         attribute_promises(policy), threshold_promises(policy), _pseudonyms(policy),
     )  # fmt: skip

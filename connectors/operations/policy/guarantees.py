@@ -264,7 +264,7 @@ _DEVICE_DELTA = (
 _LOGIN_DELTA = _DEVICE_DELTA.replace("device and", "login and").replace("} devices", "} logins")
 
 
-def promise_lines(policy: Policy, audience: str, say: Say = str.format) -> list[str]:
+def guarantee_lines(policy: Policy, audience: str, say: Say = str.format) -> list[str]:
     """Return the guarantees of an audience's releases, one or two sentences each."""
     return [
         say(_UNIT, **unit_words(policy, say)),

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from connectors.cli.leakage import leakage
 from connectors.cli.optimise import optimise
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.guarantee_figures import guarantee_figures
 from stream.accounting.gaussian_shift import epsilon_of
 from stream.accounting.leakage import queries
 from stream.errors import UsageError
@@ -108,7 +108,8 @@ def test_compose_adds_up_days_of_changes(more: dict[str, int], epsilon: float) -
 
 
 def test_compose_of_the_shifts_that_policy_show_prints_gives_the_prices_that_it_prints() -> None:
-    [found] = promises(load_policy(policy_text(change_release(public="2"), site=visit_site()))).to_json()["counts"][:1]
+    policy = load_policy(policy_text(change_release(public="2"), site=visit_site()))
+    [found] = guarantee_figures(policy).to_json()["counts"][:1]
     for shift, unit in (("shift", "device_day"), ("shift_moved", "device_day_moved")):
         model = one_release(noise="changes", shift=found[shift]) | {"group": 1}
         composed = answer(leakage, "compose", model=model)["epsilon"]["approximate"]

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.policy import policy as policy_verbs
-from connectors.cli.policy_tables import print_promises
-from connectors.operations.policy.guarantees import forecast_lines, promise_lines
+from connectors.cli.policy_tables import print_guarantees
+from connectors.operations.policy.guarantees import forecast_lines, guarantee_lines
 from stream.accounting.adversaries import Knowledge
 from stream.policy.fields import decimal_string
 from stream.release.guarantees import attribute_promises, count_promises
@@ -182,10 +182,10 @@ def test_what_is_revised_is_named_with_its_topic_and_price(tmp_path: Path) -> No
 
 def test_a_forecast_is_named_as_free(capsys: pytest.CaptureFixture[str]) -> None:
     policy = with_forecast()
-    print_promises(policy, [])
+    print_guarantees(policy, [])
     said = " ".join(capsys.readouterr().out.split())
     assert "halls-forecast for facilities at dbh: computed from the values that release halls has published" in said
-    assert next(forecast_lines(policy)) in promise_lines(policy, "facilities")
+    assert next(forecast_lines(policy)) in guarantee_lines(policy, "facilities")
     assert not [*forecast_lines(policy, "public")]
 
 

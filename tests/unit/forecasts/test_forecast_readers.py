@@ -13,7 +13,7 @@ from connectors.calendars.reader import whole_days
 from connectors.cli.options import read_policy
 from connectors.cli.subscribe import one_line
 from connectors.operations.policy.contracts import asyncapi, contract_files
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.guarantee_figures import guarantee_figures
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.policy_description import described_releases
@@ -61,8 +61,8 @@ def test_records_follow_the_published_schema(found: list[dict[str, Any]]) -> Non
 
 def test_what_policy_show_prints_for_programs_names_the_forecasts() -> None:
     named = {"site": SITE, "release": "halls-forecast", "of": "halls", "reader": "facilities"}
-    assert promises(with_forecast()).to_json()["forecasts"] == [named]
-    assert "forecasts" not in promises(small_policy()).to_json()
+    assert guarantee_figures(with_forecast()).to_json()["forecasts"] == [named]
+    assert "forecasts" not in guarantee_figures(small_policy()).to_json()
 
 
 def test_forecasts_have_a_topic_a_channel_and_terms_for_their_audience_only() -> None:

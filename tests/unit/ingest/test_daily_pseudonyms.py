@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.guarantee_figures import guarantee_figures
 from connectors.sources.ingest.ingest import GRID, Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.recordings.observations import ObservationFile
@@ -76,7 +76,7 @@ def test_sites_without_privacy_days_share_names_of_utc_days() -> None:
 )
 def test_what_is_promised_says_when_names_change(changes: dict[str, str], told: Any) -> None:
     policy = building(**changes)
-    assert promises(policy).to_json()["pseudonyms"] == told
+    assert guarantee_figures(policy).to_json()["pseudonyms"] == told
 
 
 # ---- live ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from connectors.cli.dossier import dossier
 from connectors.documents.page import printable
 from connectors.documents.template import as_text, outdated, places_to_fill, statements, unnamed
 from connectors.operations.dossier.facts import Installation, dossier_languages, dossier_template, facts
-from connectors.operations.policy.promises import promises
+from connectors.operations.policy.guarantee_figures import guarantee_figures
 from stream.errors import DataError
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
@@ -34,9 +34,9 @@ def made(text: str = TEXT, language: str = "en", account: Any = None, **installa
 
 def numbers(policy: Policy) -> Iterator[str]:
     """Yield the numbers of every count and attribute that ``policy show`` prints of a reader."""
-    for each in promises(policy).to_json()["counts"]:
+    for each in guarantee_figures(policy).to_json()["counts"]:
         yield from (each["epsilon"][unit] for unit in ("presence_tuple", "device_day", "person_day"))
-    for each in promises(policy).to_json()["attributes"]:
+    for each in guarantee_figures(policy).to_json()["attributes"]:
         yield from (each["epsilon"], f"{each['factor']:.4g}", f"{each['with_counts']:.4g}")
 
 
@@ -59,7 +59,8 @@ def test_a_changed_policy_changes_the_statements_and_check_names_them() -> None:
 
 def test_days_are_listed_with_their_delta() -> None:
     text = policy_text(day_release(), site=day_site())
-    found = next(each for each in promises(load_policy(text)).to_json()["counts"] if each["reader"] == "facilities")
+    counts = guarantee_figures(load_policy(text)).to_json()["counts"]
+    found = next(each for each in counts if each["reader"] == "facilities")
     document = made(text)
     row = statements(document)["day_counts.row/dbh/day/facilities"]
     for unit in ("device_day", "device_day_moved", "person_day"):

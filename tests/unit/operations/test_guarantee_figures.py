@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from connectors.operations.policy.promises import promises, sentences_to_sign
+from connectors.operations.policy.guarantee_figures import guarantee_figures, sentences_to_sign
 from stream.release.validation import load_policy
 from tests.support.day_policies import change_release, day_release, day_site, visit_site
 from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, policy_text
 
 
 def reported(releases: str, **parts: str) -> dict[str, Any]:
-    return promises(load_policy(policy_text(releases, **parts))).to_json()
+    return guarantee_figures(load_policy(policy_text(releases, **parts))).to_json()
 
 
 def test_each_audience_has_a_sentence_to_sign_for_what_is_paid_by_the_day() -> None:

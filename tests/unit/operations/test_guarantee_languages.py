@@ -21,9 +21,9 @@ from connectors.operations.policy.guarantees import (
     NOT_PROTECTED,
     UNITS,
     describe_unit,
+    guarantee_lines,
     not_protected,
     of_logins,
-    promise_lines,
     wording,
 )
 from stream.policy.document import audiences_of
@@ -99,9 +99,9 @@ def test_what_is_said_of_a_policy_is_translated_whole(policy: Policy) -> None:
         return template.format(**values)
 
     for audience in {name for release in policy.release for name in audiences_of(release)}:
-        english = [*promise_lines(policy, audience), *not_protected(policy, audience)]
-        assert [*promise_lines(policy, audience, recording), *not_protected(policy, audience, recording)] == english
-        german = [*promise_lines(policy, audience, wording("de")), *not_protected(policy, audience, wording("de"))]
+        english = [*guarantee_lines(policy, audience), *not_protected(policy, audience)]
+        assert [*guarantee_lines(policy, audience, recording), *not_protected(policy, audience, recording)] == english
+        german = [*guarantee_lines(policy, audience, wording("de")), *not_protected(policy, audience, wording("de"))]
         assert len(german) == len(english)
         assert not set(german) & set(english)
         assert not [line for line in german if re.search(r"\b(the|of|and|with|costs)\b", line)]
@@ -131,4 +131,4 @@ def test_english_is_what_the_templates_are_written_in() -> None:
     assert wording("en")("{n} new words", n=0.5) == "0.5 new words"
     for name, policy in POLICIES.items():
         for audience in audiences_of(policy.release[0]):
-            assert promise_lines(policy, audience, wording("en")) == promise_lines(policy, audience), name
+            assert guarantee_lines(policy, audience, wording("en")) == guarantee_lines(policy, audience), name

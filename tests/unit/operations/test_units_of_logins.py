@@ -13,7 +13,7 @@ from connectors.cli.main import tacet
 from connectors.operations.account import login_sites, summary
 from connectors.operations.policy.comparison import day_of, unit_of
 from connectors.operations.policy.contribution_loss import loss_sentence, losses, simulated_stays
-from connectors.operations.policy.guarantees import promise_lines, unit_words
+from connectors.operations.policy.guarantees import guarantee_lines, unit_words
 from connectors.operations.policy.plan import Target, Targets
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
@@ -33,8 +33,10 @@ def test_the_unit_is_the_login_with_all_its_devices() -> None:
     assert unit_words(policy(LOGINS)) == {
         "unit": "one login at one site, with all its devices", "have": "have", "devices": "3"
     }  # fmt: skip
-    assert promise_lines(policy(LOGINS), "public")[0].startswith("The unit is one login at one site, with all its dev")
-    assert promise_lines(policy(DEVICES), "public")[0].startswith("The unit is one MAC address at one site. A person")
+    assert guarantee_lines(policy(LOGINS), "public")[0].startswith(
+        "The unit is one login at one site, with all its dev"
+    )
+    assert guarantee_lines(policy(DEVICES), "public")[0].startswith("The unit is one MAC address at one site. A person")
 
 
 def test_a_policy_with_both_kinds_of_sites_names_both_units() -> None:

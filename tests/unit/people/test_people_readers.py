@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from connectors.operations.policy.contracts import asyncapi, contract_files
-from connectors.operations.policy.guarantees import people_lines, promise_lines
+from connectors.operations.policy.guarantees import guarantee_lines, people_lines
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.history.rows import RowsQuery
@@ -147,7 +147,7 @@ def test_people_have_a_topic_a_channel_and_terms_for_their_audience_only() -> No
 
 def test_what_ground_truth_costs_is_among_the_guarantees() -> None:
     paid = with_people(model_of(small_policy(), truth=Truth(public=False, epsilon="0.5")))
-    assert "cost epsilon 0.5 for one person at one moment" in promise_lines(paid, "facilities")[-1]
+    assert "cost epsilon 0.5 for one person at one moment" in guarantee_lines(paid, "facilities")[-1]
     public = with_people(model_of(small_policy()))
     assert "were declared public" in next(people_lines(public))
     assert not [*people_lines(public, "public")]

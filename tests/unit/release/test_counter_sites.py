@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from connectors.cli.main import tacet
 from connectors.keys import key_files
-from connectors.operations.policy.guarantees import promise_lines
+from connectors.operations.policy.guarantees import guarantee_lines
 from connectors.sources.counters.files import CountsFile
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded import outboxes
@@ -140,10 +140,10 @@ def test_without_it_a_site_needs_its_sources_and_addresses_as_before() -> None:
 
 
 def test_the_unit_is_told_in_words() -> None:
-    (line,) = [line for line in promise_lines(POLICY, "public") if "people counters" in line]
+    (line,) = [line for line in guarantee_lines(POLICY, "public") if "people counters" in line]
     assert "one person in one cell, that is, in one zone at one tick" in line
     by_day = load_policy(text(day_release(public="2"), 'day_starts = "04:00"\ncontribution = "6h"'))
-    assert any("one person's day of at most 6 h in cells" in line for line in promise_lines(by_day, "public"))
+    assert any("one person's day of at most 6 h in cells" in line for line in guarantee_lines(by_day, "public"))
 
 
 def test_policy_show_tells_the_unit(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_policy_show_tells_the_unit(tmp_path: Path) -> None:
     ("policy", "words"), [(POLICY, "without a row for each zone is refused"), (OMITTED, "coverage says nothing about")]
 )
 def test_what_coverage_says_of_zones_is_among_the_promises(policy: Policy, words: str) -> None:
-    (line,) = [line for line in promise_lines(policy, "public") if "people counters" in line]
+    (line,) = [line for line in guarantee_lines(policy, "public") if "people counters" in line]
     assert words in line
 
 
