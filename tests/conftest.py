@@ -85,7 +85,7 @@ def kafka(_broker: Broker) -> Broker:
 
     Skips with the reason where there is none, fails under TACET_REQUIRE_KAFKA=1.
     """
-    from tests.integration.kafka_brokers import clear_topics
+    from tests.integration.kafka_topics import clear_topics
 
     asyncio.run(clear_topics(_broker.bootstrap))
     return _broker

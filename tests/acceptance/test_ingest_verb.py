@@ -28,7 +28,8 @@ from connectors.storage.kafka.topics import (
 )
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, here, tacet
-from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import PATIENCE
 from tests.support.ports import free_port

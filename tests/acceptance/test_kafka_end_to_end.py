@@ -16,7 +16,8 @@ from connectors.lab.simulation import policy as simulation_policy
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.schemas import private_topic
 from tests.acceptance.command_line import run
-from tests.integration.kafka_brokers import Broker, clear_topics, delete_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics, delete_topics
 from tests.integration.metrics_services import checked_by_promtool, until, watched
 from tests.integration.storm import records
 from tests.support.day_policies import day_release, shared

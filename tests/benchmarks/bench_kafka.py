@@ -53,7 +53,8 @@ from stream.runners.partition_tasks import TaskManager
 from stream.schemas import AUDIT, OBSERVATIONS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.integration.kafka_brokers import Broker, delete_topics, find_broker
+from tests.integration.kafka_brokers import Broker, find_broker
+from tests.integration.kafka_topics import delete_topics
 
 PARTITIONS, SITES, ZONES, BATCH = 4, 8, 64, 500
 TICKS, BATCHES_A_TICK = 36, 6

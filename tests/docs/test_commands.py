@@ -27,7 +27,8 @@ import pytest
 import yaml
 
 from connectors.cli.main import tacet
-from tests.integration.kafka_brokers import Broker, await_port, clear_topics, kafka_jars
+from tests.integration.kafka_brokers import Broker, await_port, kafka_jars
+from tests.integration.kafka_topics import clear_topics
 from tests.integration.secured_kafka import JAVA_TOOLS, java_tool
 from tests.integration.storm import answers_sigterm
 from tests.support.documents import DOCUMENTS, ROOT, Block, blocks

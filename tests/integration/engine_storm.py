@@ -40,7 +40,8 @@ from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic, rfc3339
 from tests.integration.chain_storm import PARTITIONS, ROOT
-from tests.integration.kafka_brokers import Broker, JavaCluster, clear_topics
+from tests.integration.kafka_brokers import Broker, JavaCluster
+from tests.integration.kafka_topics import clear_topics
 from tests.integration.one_process import (
     PRIVACY_DAYS,
     SITES,

@@ -21,7 +21,8 @@ from connectors.storage.kafka.acls import users
 from stream.release.validation import load_policy
 from stream.schemas import OBSERVATIONS, SNAPSHOT
 from tests.integration.engine_storm import EngineStorm
-from tests.integration.kafka_brokers import JavaCluster, administrator, find_cluster
+from tests.integration.kafka_brokers import JavaCluster, find_cluster
+from tests.integration.kafka_topics import administrator
 from tests.integration.one_process import policy_text
 from tests.integration.secured_kafka import ADMIN, Secured, asked, give_rules
 from tests.integration.storm import Faults, Field

@@ -21,7 +21,8 @@ from stream.errors import UsageError
 from stream.records import MINUTE, Heartbeat
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import POLICY, command
-from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import waiting_for, within_patience
 

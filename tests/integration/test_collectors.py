@@ -36,7 +36,8 @@ from connectors.storage.kafka.topics import (
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.integration.kafka_brokers import Broker, administrator, delete_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import administrator, delete_topics
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.documents import section
 from tests.support.patience import until, within_patience

@@ -36,7 +36,8 @@ from stream.records import MINUTE, SECOND
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic, rfc3339
 from tests.acceptance.command_line import command, run
-from tests.integration.kafka_brokers import Broker, clear_topics, create_as_given, delete_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics, create_as_given, delete_topics
 from tests.integration.storm import records
 from tests.support.patience import wait_until
 

@@ -19,7 +19,8 @@ from connectors.storage.kafka.topic_settings import (
 )
 from stream.schemas import AUDIT, SNAPSHOT
 from tests.acceptance.command_line import POLICY
-from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics
 
 pytestmark = pytest.mark.kafka
 

@@ -29,7 +29,8 @@ from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here
 from tests.acceptance.test_log_lines import CANARY, JSON, lines_of
-from tests.integration.kafka_brokers import Broker, JavaBroker, administrator, clear_topics
+from tests.integration.kafka_brokers import Broker, JavaBroker
+from tests.integration.kafka_topics import administrator, clear_topics
 from tests.integration.storm import records
 from tests.integration.two_writers import Scenario, all_out, assert_one_history
 from tests.support.patience import PATIENCE, wait_until

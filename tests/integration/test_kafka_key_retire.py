@@ -35,7 +35,8 @@ from stream.records import ObservationBatch, Row
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, parse_time
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here, tacet
-from tests.integration.kafka_brokers import Broker, clear_topics, delete_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics, delete_topics
 from tests.integration.storm import is_stopped
 from tests.integration.two_writers import (
     PARTITIONS,

@@ -32,7 +32,7 @@ from stream.engine.outputs import OutputRecord
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
-from tests.integration.kafka_brokers import administrator, create_as_given, delete_topics
+from tests.integration.kafka_topics import administrator, create_as_given, delete_topics
 from tests.integration.storm import records
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import waiting_for

@@ -43,7 +43,8 @@ from stream.records import Heartbeat
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.acceptance.command_line import POLICY, here, tacet
-from tests.integration.kafka_brokers import Broker, administrator, delete_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import administrator, delete_topics
 from tests.integration.storm import is_stopped, records
 from tests.integration.two_writers import (
     CHANGED,

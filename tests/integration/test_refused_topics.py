@@ -25,7 +25,7 @@ from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
 from tests.acceptance.command_line import POLICY as TEXT
-from tests.integration.kafka_brokers import clear_topics, create_as_given
+from tests.integration.kafka_topics import clear_topics, create_as_given
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.small_building import laboratory
 

@@ -34,7 +34,8 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.ports import InterruptedWriteError
 from stream.schemas import OBSERVATIONS, private_topic
 from tests.acceptance.command_line import tacet
-from tests.integration.kafka_brokers import JavaCluster, administrator, create_as_given, delete_topics
+from tests.integration.kafka_brokers import JavaCluster
+from tests.integration.kafka_topics import administrator, create_as_given, delete_topics
 from tests.integration.two_writers import (
     PARTITIONS,
     Scenario,

@@ -26,7 +26,8 @@ from stream.records import Heartbeat
 from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE
 from tests.acceptance.command_line import tacet
 from tests.integration.chain_storm import ROOT
-from tests.integration.kafka_brokers import Broker, administrator
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import administrator
 from tests.integration.storm import is_stopped, records
 from tests.integration.two_writers import (
     PARTITIONS,

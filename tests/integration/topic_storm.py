@@ -36,7 +36,7 @@ from stream.errors import UsageError
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, LEAKAGE, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.chain_storm import PARTITIONS
-from tests.integration.kafka_brokers import administrator, delete_topics
+from tests.integration.kafka_topics import administrator, delete_topics
 from tests.integration.one_process import Movement
 from tests.integration.storm import Field, Worker
 from tests.support.patience import PATIENCE, waiting_for

@@ -22,7 +22,8 @@ from stream.schemas import AUDIT, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, here, tacet
 from tests.integration.chain_storm import ROOT
-from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics
 from tests.integration.storm import records
 from tests.support.hash_chain import verify_chain
 

@@ -38,7 +38,7 @@ from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
 from tests.acceptance.serve.services import FIRST, POLICY, complete, ends, eventually, records, served, wanted
-from tests.integration.kafka_brokers import delete_topics
+from tests.integration.kafka_topics import delete_topics
 from tests.support.any_broker import AnyBroker, on_any_broker
 from tests.support.patience import PATIENCE, until
 

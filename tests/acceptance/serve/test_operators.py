@@ -27,7 +27,8 @@ from stream.engine.outputs import quarantined
 from stream.records import HOUR, MINUTE, SECOND, Micros, Rejected
 from stream.schemas import CONTROL, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_record, private_topic
 from tests.acceptance.serve.services import FIRST, POLICY, eventually, make_store, records, served, wanted
-from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker
+from tests.integration.kafka_topics import clear_topics
 
 AUDIENCES = ("facilities", "public")
 LAST = FIRST + 9 * HOUR
