@@ -20,7 +20,7 @@ from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end, stop_signals
 from connectors.secrets.private_files import read_secret
 from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
-from connectors.storage.embedded.reader import given_releases, has_outbox
+from connectors.storage.embedded.reader import has_outbox, release_names
 from stream.errors import DataError, UsageError
 from stream.policy.fields import parse_duration
 from stream.policy.forecasts import FIRST_YEAR, LAST_YEAR
@@ -375,8 +375,8 @@ def storage_of(origin: Origin) -> StorageOptions:
 
 def _note_empty_outbox(store: Path, audience: str, release: str | None) -> None:
     """Print a note if an outbox has no records of a release: they may come later, or the name may be misspelt."""
-    given = given_releases(store, audience)
-    if has_outbox(store, audience) and (not given if release is None else release not in given):
+    known = release_names(store, audience)
+    if has_outbox(store, audience) and (not known if release is None else release not in known):
         what = "release" if release is None else f"release {release!r}"
         click.echo(f"tacet: no {what} has been published for audience {audience!r} yet", err=True)
 

@@ -276,7 +276,7 @@ def _room(zone: str, capacity: int, of: Values, miss: float, tick: Micros) -> Ro
     )  # fmt: skip
 
 
-class Clock:
+class LocalTimes:
     """Local days and hours of windows."""
 
     def __init__(self, timezone: ZoneInfo, start: Sequence[Micros]) -> None:
@@ -294,7 +294,7 @@ def _places(keys: Sequence[Any]) -> dict[Any, list[int]]:
 
 def days(values: Values, month: Month, timezone: ZoneInfo, tick: Micros) -> dict[date, Band | None]:
     """Return the mean of each day, None for a day of which too few windows were released; all bands hold together."""
-    at = _places(Clock(timezone, values.start).days)
+    at = _places(LocalTimes(timezone, values.start).days)
     listed = month.days
     return {
         day: band_of(values, at[day], DAYS / len(listed)) if len(at.get(day, ())) * tick >= ENOUGH * DAY else None
@@ -304,7 +304,7 @@ def days(values: Values, month: Month, timezone: ZoneInfo, tick: Micros) -> dict
 
 def week(values: Values, timezone: ZoneInfo) -> list[Band | None]:
     """Return the mean of each hour of the week, Monday 0 h first; all bands hold together."""
-    at = _places(Clock(timezone, values.start).hours)
+    at = _places(LocalTimes(timezone, values.start).hours)
     return [band_of(values, at[hour], HOURS / WEEK_HOURS) if hour in at else None for hour in range(WEEK_HOURS)]
 
 
@@ -345,7 +345,7 @@ def change(
     for values, month in zip((now, before), months, strict=True):
         if values is None or not values.known:
             return None
-        at = [place for place, day in enumerate(Clock(timezone, values.start).days) if day.weekday() < 5]
+        at = [place for place, day in enumerate(LocalTimes(timezone, values.start).days) if day.weekday() < 5]
         if len(at) * tick < ENOUGH * DAY * sum(day.weekday() < 5 for day in month.days):
             return None
         laws = Counter(values.law[place] for place in at)

@@ -16,7 +16,7 @@ from connectors.documents.month import (
     SURE,
     WEEK_HOURS,
     Band,
-    Clock,
+    LocalTimes,
     MonthReader,
     Room,
     Values,
@@ -195,11 +195,11 @@ class _Made:
         words, building = self.template.head, self._building
         if building is None:
             return {"days": "", "week": "", "change": ""}
-        clock = Clock(self._timezone, building.start)
-        means = drawn_means(building, clock.days)
+        local = LocalTimes(self._timezone, building.start)
+        means = drawn_means(building, local.days)
         by_day = self._daily(building)
         bands = [by_day[day] or (Band(*3 * (means[day],)) if day in means else None) for day in self._month.days]
-        hours = drawn_means(building, clock.hours)
+        hours = drawn_means(building, local.hours)
         return {
             "days": charts.bars(words["days_chart"], [str(day.day) for day in self._month.days], bands),
             "week": charts.week(words["week_chart"], self._weekdays, [hours.get(at) for at in range(WEEK_HOURS)]),
@@ -209,8 +209,8 @@ class _Made:
     def _workday(self, values: Values | None) -> list[float | None]:
         if values is None:
             return [None] * 24
-        clock = Clock(self._timezone, values.start)
-        means = drawn_means(values, [hour % 24 if hour < 5 * 24 else None for hour in clock.hours])
+        local = LocalTimes(self._timezone, values.start)
+        means = drawn_means(values, [hour % 24 if hour < 5 * 24 else None for hour in local.hours])
         return [means.get(hour) for hour in range(24)]
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from connectors.runtime.offload import offload
-from connectors.storage.embedded.reader import has_outbox, last_given, read_outbox, release_at
+from connectors.storage.embedded.reader import has_outbox, last_number, read_outbox, release_at
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Arrival, Mark, Release, by_release, unseen
 from stream.errors import UsageError
@@ -31,7 +31,7 @@ async def from_outbox(
         msg = f"audience {audience}: must be an audience of this store, but {store} has no outbox for it"
         raise UsageError(msg)
     topic = private_topic(audience, release or _EVERY)
-    last = last_given(store, audience)
+    last = last_number(store, audience)
     if cursor is not None:
         cursor.belong_to("store")
         for each in cursor.topics():

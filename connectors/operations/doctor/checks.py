@@ -37,7 +37,7 @@ from connectors.sources.ingest.listeners import RECEIVE_BUFFER
 from connectors.sources.ingest.receiver import KERNEL
 from connectors.sources.ingest.state import Pair
 from connectors.sources.probes.methods import ProbeMethod
-from connectors.storage.embedded.reader import OPERATOR_OUTBOX, last_given, read_outbox, read_snapshot, require_store
+from connectors.storage.embedded.reader import OPERATOR_OUTBOX, last_number, read_outbox, read_snapshot, require_store
 from connectors.storage.embedded.rollback_mark import mark_path, read_marks
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.topic_settings import (
@@ -194,7 +194,7 @@ def dropped_datagrams(folder: Path) -> dict[str, int] | None:
 
     None if the run has not recorded any: the sums step every five minutes, and need enough access points.
     """
-    last = last_given(folder, OPERATOR_OUTBOX)
+    last = last_number(folder, OPERATOR_OUTBOX)
     rows = read_outbox(folder, OPERATOR_OUTBOX, last - 1, most=1) if last else []
     traps = orjson.loads(rows[0][1])["traps"] if rows else None
     return None if traps is None else {**traps["dropped"], KERNEL: traps["kernel_drops"]}

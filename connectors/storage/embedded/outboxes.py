@@ -183,7 +183,7 @@ class Delivery:
         self._delivered = self._deliveries = 0
         self.synced = 0
         """Position in the store up to which private records are on disk in their outboxes."""
-        self._accounts, self._accounted = self._account_given()
+        self._accounts, self._accounted = self._account_copied()
 
     def deliver(self) -> None:
         """Deliver all records that were committed since the last call."""
@@ -194,12 +194,12 @@ class Delivery:
                 (self._delivered,),
             ).fetchall()
         for audience in sorted({_audience(row[1]) for row in rows}):
-            given = [row for row in rows if _audience(row[1]) == audience]
+            of_audience = [row for row in rows if _audience(row[1]) == audience]
             self._outboxes.append(
                 audience,
                 [
                     OutboxRecord(name, topic.split(".")[3], key.decode(), time, value)
-                    for _, topic, key, value, time, name in given
+                    for _, topic, key, value, time, name in of_audience
                 ],
             )
         self._delivered = rows[-1][0] if rows else self._delivered
@@ -208,7 +208,7 @@ class Delivery:
         if self._deliveries % SYNC_EVERY == 0 and self._outboxes.sync():
             self.synced = self._delivered
 
-    def _account_given(self) -> tuple[int, int]:
+    def _account_copied(self) -> tuple[int, int]:
         """Return how many records the account's outbox has, without any that the store lacks, and the last one's
         position here.
 
@@ -219,13 +219,13 @@ class Delivery:
             query = "SELECT count(*) FROM outputs WHERE topic = ?"
             ((stored,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
         self._account_outbox.forget_behind(int(stored))
-        given = self._account_outbox.last()
-        if given == 0:
+        copied = self._account_outbox.last()
+        if copied == 0:
             return 0, 0
         with naming_errors(self._path):
             query = "SELECT seq FROM outputs WHERE topic = ? ORDER BY seq LIMIT 1 OFFSET ?"
-            ((place,),) = self._db.execute(query, (LEAKAGE, given - 1)).fetchall()
-        return given, int(place)
+            ((place,),) = self._db.execute(query, (LEAKAGE, copied - 1)).fetchall()
+        return copied, int(place)
 
     def _deliver_account(self) -> None:
         """Copy new account records to the account's outbox."""

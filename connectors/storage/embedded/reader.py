@@ -52,12 +52,12 @@ def release_at(folder: Path, audience: str, number: int) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
-def last_given(folder: Path, audience: str) -> int:
+def last_number(folder: Path, audience: str) -> int:
     """Return the number of an audience's last record, 0 before the first."""
     return max((seq or 0 for (seq,) in _of_outbox(folder, audience, "SELECT max(seq) FROM records")), default=0)
 
 
-def given_releases(folder: Path, audience: str) -> set[str]:
+def release_names(folder: Path, audience: str) -> set[str]:
     """Return the names of the releases of which an audience has any record."""
     return {name for (name,) in _of_outbox(folder, audience, "SELECT DISTINCT release FROM records")}
 
@@ -80,7 +80,7 @@ def read_topic(folder: Path, topic: str, vault: Vault | None = None) -> list[byt
     """
     with reading(require_store(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
-        return [record for (value,) in rows if (record := as_given(topic, value, vault)) is not None]
+        return [record for (value,) in rows if (record := as_produced(topic, value, vault)) is not None]
 
 
 def read_identity(folder: Path) -> str:
@@ -167,7 +167,7 @@ def require_store(folder: Path) -> Path:
     return path
 
 
-def as_given(topic: str, value: bytes, vault: Vault | None = None) -> bytes | None:
+def as_produced(topic: str, value: bytes, vault: Vault | None = None) -> bytes | None:
     """Return a stored record as it was produced; None if it is missing, or encrypted and its day's key is destroyed."""
     if topic not in RESTRICTED:
         return bytes(value)

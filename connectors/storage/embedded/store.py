@@ -19,7 +19,7 @@ import orjson
 from connectors.secrets.private_files import private_folder
 from connectors.storage.embedded.operator_outbox import OperatorOutbox
 from connectors.storage.embedded.outboxes import AccountOutbox, Delivery, Outboxes
-from connectors.storage.embedded.reader import as_given, earlier_entries
+from connectors.storage.embedded.reader import as_produced, earlier_entries
 from connectors.storage.embedded.sqlite_file import (
     STORE,
     connect,
@@ -153,7 +153,7 @@ class SqliteStore:
         """Return the committed records of a topic that is not private, as (time in ms, value); none is encrypted."""
         query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
         with naming_errors(self._path):
-            rows = [(time, as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
+            rows = [(time, as_produced(topic, value)) for time, value in self._db.execute(query, (topic,))]
         return [(time, value) for time, value in rows if value is not None]
 
     def entries(self) -> Iterator[bytes]:

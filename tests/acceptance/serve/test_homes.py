@@ -28,7 +28,7 @@ from connectors.serve.indexer import BATCH, played
 from connectors.serve.playback import Playback
 from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig, feeds, open_service
-from connectors.storage.embedded.reader import last_given, outboxes
+from connectors.storage.embedded.reader import last_number, outboxes
 from connectors.storage.kafka.client import close, partition_of
 from connectors.storage.kafka.topics import (
     create_topics,
@@ -167,7 +167,7 @@ def test_a_record_in_an_outbox_that_is_not_its_own_stops_the_service_and_is_show
     def foist() -> None:
         stray = records(folder, "facilities")[0]
         with closing(sqlite3.connect(boxes_only / "store" / "private" / "public.sqlite")) as box, box:
-            values = (last_given(boxes_only / "store", "public") + 1, "stray", "occupancy", "east", 0, stray)
+            values = (last_number(boxes_only / "store", "public") + 1, "stray", "occupancy", "east", 0, stray)
             box.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", values)
 
     with pytest.raises(DataError, match="outbox:public: must contain only records of audience public"):

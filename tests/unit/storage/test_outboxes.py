@@ -9,9 +9,8 @@ import pytest
 
 from connectors.storage.embedded.reader import (
     contradicted,
-    given_releases,
     has_outbox,
-    last_given,
+    last_number,
     outboxes,
     read_outbox,
     read_published,
@@ -19,6 +18,7 @@ from connectors.storage.embedded.reader import (
     read_state_and_entries,
     read_topic,
     release_at,
+    release_names,
     require_store,
 )
 from connectors.storage.embedded.store import SqliteStore
@@ -73,8 +73,8 @@ def test_an_outbox_is_read_by_release_from_a_number_on(store: SqliteStore, tmp_p
     assert [number for number, _ in read_outbox(folder, "public", 0, "a")] == [1, 3]
     assert [number for number, _ in read_outbox(folder, "public", 0, most=2)] == [1, 2]
     assert (release_at(folder, "public", 3), release_at(folder, "public", 4)) == ("dbh/a/public/3", None)
-    assert (last_given(folder, "public"), last_given(folder, "facilities")) == (3, 0)
-    assert given_releases(folder, "public") == {"a", "b"}
+    assert (last_number(folder, "public"), last_number(folder, "facilities")) == (3, 0)
+    assert release_names(folder, "public") == {"a", "b"}
 
 
 def test_outboxes_of_audiences_are_listed_and_those_of_roles_are_not(store: SqliteStore, tmp_path: Path) -> None:
