@@ -105,12 +105,12 @@ class RestReader:
                     clients = await self._system.read(rest, access, site, credentials)
                     for row in clients_of(clients, self._user_name):
                         found.setdefault((row.client, row.user_name), row)
+                await self._log_out(rest, credentials)
             except (PollError, asyncio.CancelledError):  # a poll that reaches its limit is cancelled
                 with suppress(PollError, TimeoutError):  # the reading's failure is the reason
                     async with asyncio.timeout(LOG_OUT_WITHIN):
                         await self._log_out(rest, credentials)
                 raise
-            await self._log_out(rest, credentials)
             if len(found) > MOST_ROWS:
                 raise PollError(TOO_LONG)
             return Table(list(found.values()), rest.sent)

@@ -287,6 +287,23 @@ async def test_a_ticket_of_smartzone_is_given_back_when_the_poll_is_late(tmp_pat
         assert [query.method for query in system.requests] == ["POST", "POST", "DELETE"]
 
 
+async def test_a_ticket_is_given_back_once_more_when_the_poll_is_late_while_it_is_given_back(tmp_path: Path) -> None:
+    tickets, deadline = smartzone([]), asyncio.timeout(None)
+
+    def handle(asked: Request) -> Answer:
+        status, headers, body = tickets(asked)
+        if asked.method == "DELETE" and not deadline.expired():
+            deadline.reschedule(asyncio.get_running_loop().time())
+            headers = headers | {"content-length": "9999"}
+        return status, headers, body
+
+    async with serving(tmp_path, handle) as system:
+        with pytest.raises(TimeoutError):
+            async with deadline:
+                await reader("smartzone", system).read()
+        assert [query.method for query in system.requests] == ["POST", "POST", "DELETE", "DELETE"]
+
+
 async def test_a_poll_that_is_late_waits_a_moment_only_for_the_end_of_its_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
