@@ -1,4 +1,4 @@
-"""One count release at one site: counters, mechanisms, record shape. There is one class for each kind of plan.
+"""One count release at one site: counters, mechanisms and noise. There is one class for each kind of plan.
 
 A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
 at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each
@@ -13,12 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from stream.domains import Suffix
-from stream.mechanisms.base import CountMechanism, Parameters, Values, noisy_of
+from stream.mechanisms.base import CountMechanism, Parameters, Values
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
@@ -34,35 +34,10 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Zone
-from stream.records import CHANGES, LevelCounts, NoiseKind, OccupancyWindow, PrivacyDay, ReleaseId
-from stream.release.ledger_writer import Head
+from stream.records import CHANGES, LevelCounts, OccupancyWindow, PrivacyDay
 from stream.release.prices import Laws, PaidByDay, noise_laws
 from stream.release.state import PublicationKey, ReleaseState, publication_key
-from stream.schemas import CountRecord, Levels, LevelScales
-
-# Fields that only some records have; a field that is not given is absent from the record's bytes.
-
-
-class DayFields(TypedDict, total=False):
-    """Those of records of a release that is paid by the day."""
-
-    unit: str
-    noise: NoiseKind
-    delta: str
-    counted: str
-    bounded_to: str
-
-
-class ValueFields(TypedDict, total=False):
-    """Those of records with floors or the building, and of records with noisy values; null for a denial."""
-
-    levels: Levels | None
-    levels_half_width_95: Levels | None
-    levels_noise_scale: LevelScales | None
-    noisy: dict[str, int] | None
-    levels_noisy: Levels | None
-    levels_draws: Levels | None
-
+from stream.schemas import Levels, LevelScales
 
 Entry = TypeVar("Entry")
 ByLevel = dict[str, dict[str, int]]
@@ -103,7 +78,8 @@ class CountPlan(ABC):
         """Whether records list the counters; otherwise they contain levels only."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
         """The cost of its days, if a whole day is paid at once."""
-        self._counted_in_records = policy.site[site].counted_in_records
+        self.counted = policy.site[site].counted_in_records
+        """What its numbers count, where the site counts logins; otherwise empty."""
         self.bounded_to = policy.site[site].bound_text(changes=release.by_changes) if release.by_day else None
         """How long or how often a device is counted within a privacy day; None if the release counts every device."""
         self.publication_key: PublicationKey | None = (
@@ -129,11 +105,11 @@ class CountPlan(ABC):
         """Return the counts of the names from those of the zones that the release covers."""
 
     @abstractmethod
-    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+    def level_values(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
         """Return the values of floors and building, and their half-widths."""
 
     @abstractmethod
-    def _noisy_levels(self, noisy: Ints) -> Levels:
+    def noisy_level_values(self, noisy: Ints) -> Levels:
         """Return the noisy values of floors and building."""
 
     # --- counts ---------------------------------------------------------------------------------------
@@ -177,89 +153,11 @@ class CountPlan(ABC):
     def published_counts(self, mechanism: CountMechanism, values: Values) -> ByLevel:
         """Return the counts that a record of these values publishes, by level."""
         listed = self.by_name([int(value) for value in values.values[: len(self.names)]])
-        return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
+        return by_level(listed, {} if self.release.levels == ("zone",) else self.level_values(mechanism, values)[0])
 
     def state_name(self, epsilon: Fraction) -> str:
         """Return the name under which an epsilon's operator state is stored."""
         return f"{self.release.name}/{decimal_string(epsilon)}"
-
-    # --- records --------------------------------------------------------------------------------------
-
-    def record(
-        self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None,
-        spend: Fraction, *, noisy: bool = True,
-    ) -> CountRecord:  # fmt: skip
-        """Return the record of a release, or of a denial in the same shape: without values, and with its reason.
-
-        Args:
-            head: the fields that records of the window have in common.
-            window: the window.
-            audience: the audience.
-            values: the released values; None for a denial.
-            reason: the reason for a denial.
-            spend: the amount that the audience is charged.
-            noisy: whether the record contains the noisy values behind its values, where the release publishes them.
-        """
-        release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
-        mechanism = self.mechanisms[epsilon]
-        return CountRecord(
-            release_id=str(ReleaseId(self.site, release.name, audience, head.window_end, head.attempt)),
-            site=head.site,
-            audience=audience,
-            release=release.name,
-            window_start=head.window_start,
-            window_end=head.window_end,
-            values=None if values is None else self.by_name([int(v) for v in values.values[:n]]),
-            released=values is not None,
-            reason=reason,
-            mechanism=release.mechanism,
-            epsilon=decimal_string(epsilon),
-            spend=decimal_string(spend),
-            noise_scale=self.by_name(self.scales(epsilon, values)),
-            half_width_95=None if values is None else self.by_name([float(w) for w in values.half_width[:n]]),
-            half_width_kind=mechanism.half_width_kind,
-            coverage=rounded_coverage(window.coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
-            **self.day_fields(audience),
-            **self._value_fields(epsilon, values, noisy=noisy and self.publishes_noisy),
-        )
-
-    def day_fields(self, audience: str) -> DayFields:
-        """Return the fields that only records of a release have that is paid by the day."""
-        if self.days is None:
-            return {}
-        price = self.days.prices[audience]
-        fields: DayFields = {"unit": "device_day", "noise": price.noise, "delta": decimal_string(price.delta)}
-        if self._counted_in_records:
-            fields = {**fields, "counted": self._counted_in_records}
-        return fields if self.bounded_to is None else {**fields, "bounded_to": self.bounded_to}
-
-    def _value_fields(self, epsilon: Fraction, values: Values | None, *, noisy: bool) -> ValueFields:
-        """Return the fields of floors and building, with the scales of their own noise, and those of noisy values.
-
-        Noisy values are free. A filter's values are a function of its audience's noisy values, past and present, and of
-        nothing else; the price pays for their noise. The proof of PeGaSus covers noisy counts and groups as two
-        outputs, with 0.8 and 0.2 of epsilon. An audience receives the noisy values of its own epsilon, which a
-        coalition has from the noise chain anyway. Those of floors and building are sums, or have separate noise that
-        was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
-        that independence by smoothing.
-        """
-        fields: ValueFields = {}
-        has_levels = self.release.levels != ("zone",)
-        if has_levels:
-            levels, half_widths = (None, None) if values is None else self._levels(self.mechanisms[epsilon], values)
-            fields |= {"levels": levels, "levels_half_width_95": half_widths}
-            if scales := self.level_scales[epsilon]:
-                fields["levels_noise_scale"] = scales
-        if noisy:
-            draws = None if values is None else noisy_of(values)
-            fields["noisy"] = None if draws is None else self.by_name(draws[: len(self.names)].tolist())
-            if has_levels:
-                fields["levels_noisy"] = None if draws is None else self._noisy_levels(draws)
-                if self.level_draws:
-                    fields["levels_draws"] = self.level_draws
-        return fields
 
     def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         """Return entries, one for each of ``names`` in order, by name; empty where a record lists no names."""
@@ -289,7 +187,7 @@ class ZonePlan(CountPlan):
         self.level_scales = dict.fromkeys(self.mechanisms, LevelScales())
         self.level_draws = {}
         if release.levels != ("zone",):
-            self.level_draws = self._noisy_levels(np.ones(len(self.names), np.int64))
+            self.level_draws = self.noisy_level_values(np.ones(len(self.names), np.int64))
 
     def is_made_consistent(self, mechanism: CountMechanism) -> bool:
         """Return False: nothing makes zones consistent."""
@@ -304,14 +202,16 @@ class ZonePlan(CountPlan):
     def _named(self, zones: Ints) -> Ints:
         return zones if self._states is None else self._states.counts(zones)
 
-    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+    def level_values(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+        """Return the sums of zones, and their half-widths."""
         sums = level_sums(
             mechanism, values, [self._floors[floor] for floor in sorted(self._floors)],
             clamped=self.release.declared.clamped,
         )  # fmt: skip
         return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
-    def _noisy_levels(self, noisy: Ints) -> Levels:
+    def noisy_level_values(self, noisy: Ints) -> Levels:
+        """Return the sums of noisy values."""
         floors = [int(noisy[self._floors[floor]].sum()) for floor in sorted(self._floors)]
         return self._sums(int(noisy.sum()), floors)
 
@@ -381,11 +281,13 @@ class TreePlan(CountPlan):
         np.add.at(counts, self._leaves, zones)
         return counts
 
-    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+    def level_values(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+        """Return the values of the tree's nodes, and their half-widths."""
         del mechanism
         return self._nodes(values.values.tolist()), self._nodes(values.half_width.tolist())
 
-    def _noisy_levels(self, noisy: Ints) -> Levels:
+    def noisy_level_values(self, noisy: Ints) -> Levels:
+        """Return the noisy values of the tree's nodes."""
         return dict(self._nodes(noisy.tolist()))
 
     def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
@@ -498,8 +400,3 @@ def by_level(values: Mapping[str, int], levels: Mapping[str, Any] | None) -> ByL
     if building is not None:
         found["building"] = {"building": building}
     return found
-
-
-def rounded_coverage(coverage: Fraction) -> float:
-    """Return a coverage as records contain it."""
-    return round(float(coverage), 4)

@@ -32,11 +32,12 @@ from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator
 from stream.policy.fields import decimal_string
-from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
+from stream.records import EPOCH, CountCharge, Micros, OccupancyWindow, Published
 from stream.release.budgets import BudgetDecisions, Budgets
 from stream.release.count_plan import ChangePlan, CountPlan
+from stream.release.count_records import count_record
 from stream.release.forecasts import ForecastStream, forecast_streams
-from stream.release.ledger_writer import Head, LedgerWriter
+from stream.release.ledger_writer import LedgerWriter, RecordHeader
 from stream.release.people import PeopleStream, people_streams
 from stream.release.prices import DayPaymentStatus
 from stream.release.queries import FreeQuery, free_queries
@@ -78,14 +79,15 @@ class CountReleases:
             return
         state.released_until = window.window_end
         self.note_coverage(state, window)
-        key_day = key_day_of(window.window_end - self._writer.tick_length)
+        start = window.window_end - self._writer.tick_length
+        key_day = key_day_of(start)
         if key_day != state.key_day:
             state.key_day = key_day
             for name in self._mechanisms:
                 self._pause(state, name)
-        head = self._writer.head(window.window_end - self._writer.tick_length, window.window_end)
+        header = self._writer.header(start, window.window_end, window.coverage)
         for plan in self._plans:
-            yield from self._release(state, plan, window, key_day, head)
+            yield from self._release(state, plan, window, key_day, header)
 
     def prepare(self, state: ReleaseState) -> None:
         """Compute one part of the next window in advance, if there is any; released bytes do not change."""
@@ -113,25 +115,25 @@ class CountReleases:
             state.operator_states[name] = self._mechanisms[name].pause(state.operator_states[name])
 
     def _release(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, head: Head
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, header: RecordHeader
     ) -> Iterator[Published | CountCharge]:
         """Release one window of one count release; the steps are those of the module docstring."""
         release, end = plan.release, window.window_end
         decisions = self._budgets.decide(state, plan, window)
         paying = {release.epsilon[audience] for audience, decision in decisions.items() if decision.reason is None}
         counts = plan.counts(window)
-        before = dict(state.operator_states)
+        states_before = dict(state.operator_states)
         released = self._perturb(state, plan, window, key_day, counts, paying)
         commitment = self._writer.commitment(key_day, release.name, end, counts_digest(counts))
-        given: dict[str, Published] = {}
+        records: dict[str, Published] = {}
         for audience, decision in decisions.items():
             value = released[release.epsilon[audience]] if decision.reason is None else None
-            record = plan.record(head, window, audience, value, decision.reason, decision.price)
-            entry, given[audience] = self._writer.publish(
+            record = count_record(plan, header, audience, value, reason=decision.reason, spend=decision.price)
+            entry, records[audience] = self._writer.publish(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
             yield entry
-            yield given[audience]
+            yield records[audience]
         day = window.privacy_day
         for audience, (reason, _) in decisions.items():  # after all charges: audiences may share the remaining budget
             yield CountCharge(
@@ -143,14 +145,14 @@ class CountReleases:
                 terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
             )  # fmt: skip
         for query in self._queries[release.name]:
-            yield from self._answers(state, query, window, head, released, decisions)
+            yield from self._answers(state, query, end, header, released, decisions)
         for revision in self._revisions[release.name]:
-            yield from revision.window(state.operator_states, before, window, released)
+            yield from revision.window(state.operator_states, states_before, window, released)
         for stream in self._estimates:
-            if stream.release == release.name and stream.audience in given:
-                held: Any = state.operator_states.get(stream.state_name, stream.initial())
-                state.operator_states[stream.state_name], records = stream.step(held, given[stream.audience])
-                yield from records
+            if stream.release == release.name and stream.audience in records:
+                before: Any = state.operator_states.get(stream.state_name, stream.initial())
+                state.operator_states[stream.state_name], estimates = stream.step(before, records[stream.audience])
+                yield from estimates
 
     def _perturb(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, counts: Ints,
@@ -197,11 +199,11 @@ class CountReleases:
         return summed, tick.position
 
     def _answers(
-        self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, head: Head,
+        self, state: ReleaseState, query: FreeQuery, end: Micros, header: RecordHeader,
         released: dict[Fraction, Values], decisions: BudgetDecisions,
     ) -> Iterator[Published]:  # fmt: skip
         """Compute a query's answer from the released values; it is free, so there is no ledger entry."""
-        end, answers = window.window_end, dict[Fraction, Any]()
+        answers = dict[Fraction, Any]()
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
             state.operator_states[name], answers[epsilon] = query.step(
@@ -211,9 +213,9 @@ class CountReleases:
             if not query.publishes_to(audience):
                 continue
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
-            record = query.record(head, window, audience, answer, reason)
+            record = query.record(header, audience, answer, reason)
             topic = private_topic(audience, query.query.name)
-            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+            yield Published(topic, header.site, record.to_bytes(), end, record.release_id)
 
     # --- state between windows ------------------------------------------------------------------------
 

@@ -39,9 +39,10 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import Micros, OccupancyWindow, ReleaseId
-from stream.release.count_plan import CountPlan, count_plan, rounded_coverage
-from stream.release.ledger_writer import Head
+from stream.records import Micros
+from stream.release.count_plan import CountPlan, count_plan
+from stream.release.count_records import day_fields
+from stream.release.ledger_writer import RecordHeader
 from stream.schemas import CountRecord, ThresholdRecord
 
 # Heat maps.
@@ -78,19 +79,12 @@ class HeatPlan:
         after, [shown] = self.stage.step(self.stage.initial() if state is None else state, item)
         return after, shown
 
-    def record(
-        self, head: Head, window: OccupancyWindow, audience: str, shown: Shown | None, reason: str | None
-    ) -> CountRecord:
+    def record(self, header: RecordHeader, audience: str, shown: Shown | None, reason: str | None) -> CountRecord:
         """Return the record of a window's colours, or a record without them that contains the reason."""
-        plan, release, name = self.plan, self.plan.release, self.query.name
+        plan, release = self.plan, self.plan.release
         epsilon = release.epsilon[audience]
         return CountRecord(
-            release_id=str(ReleaseId(plan.site, name, audience, head.window_end, head.attempt)),
-            site=head.site,
-            audience=audience,
-            release=name,
-            window_start=head.window_start,
-            window_end=head.window_end,
+            **header.fields(self.query.name, audience),
             values=None if shown is None else plan.by_name(shown.colours.tolist()),
             released=shown is not None,
             reason=reason or ("too_early" if shown is None else None),
@@ -102,10 +96,7 @@ class HeatPlan:
             half_width_kind="noise",
             usual=None if shown is None else plan.by_name(_rounded(shown.usual.mean)),
             usual_deviation=None if shown is None else plan.by_name(_rounded(shown.usual.deviation)),
-            coverage=rounded_coverage(window.coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
-            **plan.day_fields(audience),
+            **day_fields(plan, audience),
         )
 
 
@@ -204,7 +195,7 @@ class QueryPlan:
         return Ratio(*(np.concatenate(parts) for parts in zip(exact, widths, strict=True)))
 
     def record(
-        self, head: Head, window: OccupancyWindow, audience: str, answer: QueryResult | None, reason: str | None
+        self, header: RecordHeader, audience: str, answer: QueryResult | None, reason: str | None
     ) -> CountRecord:
         """Return the record; its values are sums, or -1, 0 and 1 for drop, no change and jump, or 0 and 1."""
         release, query = self.plan.release, self.query
@@ -212,12 +203,7 @@ class QueryPlan:
         mechanism = self.plan.mechanisms[epsilon]
         reason = reason or ("too_early" if answer is None else None)
         return CountRecord(
-            release_id=str(ReleaseId(self.plan.site, query.name, audience, head.window_end, head.attempt)),
-            site=head.site,
-            audience=audience,
-            release=query.name,
-            window_start=head.window_start,
-            window_end=head.window_end,
+            **header.fields(query.name, audience),
             values=None if answer is None else self.plan.by_name(self._numbers(answer)),
             released=answer is not None,
             reason=reason,
@@ -227,9 +213,6 @@ class QueryPlan:
             noise_scale=self.plan.by_name(self.plan.scales(epsilon, None if answer is None else answer.values)),
             half_width_95=self._half_widths(mechanism, answer) if query.kind == "window-sum" else None,
             half_width_kind="noise",
-            coverage=rounded_coverage(window.coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
         )
 
     def _numbers(self, answer: QueryResult) -> list[int]:
@@ -322,7 +305,7 @@ class FreeQuery(Protocol):
         """
 
     def record(
-        self, head: Head, window: OccupancyWindow, audience: str, answer: Any, reason: str | None
+        self, header: RecordHeader, audience: str, answer: Any, reason: str | None
     ) -> CountRecord | ThresholdRecord:
         """Return the record of an answer; a record without an answer contains the reason."""
 

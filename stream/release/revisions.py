@@ -15,15 +15,16 @@ from typing import Any, Protocol
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Values, noisy_of
-from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, Window, window_of
+from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, window_of
 from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
 from stream.operators import Operator
 from stream.policy.counts import CountRelease, Span
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
-from stream.records import Micros, OccupancyWindow, Published, ReleaseId
+from stream.records import Micros, OccupancyWindow, Published
 from stream.release.count_plan import CountPlan, count_plan
+from stream.release.count_records import count_record
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.state import OperatorState
 from stream.schemas import private_topic
@@ -71,20 +72,17 @@ class RevisionPlan:
             window: only its end and coverage are read, no count.
             made: its values, for each epsilon that was released.
         """
+        end = window.window_end
+        slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
         for epsilon, stage in self._of.items():
             name, values = self._state_name(epsilon), made.get(epsilon)
             start = before.get(self._plan.state_name(epsilon))
             item = Passed(
-                window.window_end, None if values is None else self._buffered(window, values),
+                end, None if values is None else window_of(end, window.coverage, noisy_of(values), slot),
                 stage.mechanism.initial() if start is None else start, values,
             )  # fmt: skip
             buffered[name], revised = stage.step(buffered.get(name, stage.initial()), item)
             yield from self._records(epsilon, revised)
-
-    def _buffered(self, window: OccupancyWindow, made: Values) -> Window:
-        end = window.window_end
-        slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
-        return window_of(end, window.coverage, noisy_of(made), slot)
 
     def finish(self, buffered: MutableMapping[str, OperatorState]) -> Iterator[Published]:
         """Publish revisions of all remaining windows, from the windows so far."""
@@ -98,14 +96,12 @@ class RevisionPlan:
         readers = [audience for audience, own in release.epsilon.items() if own == epsilon]
         for each in revised:
             end = each.end
-            head = writer.head(end - writer.tick_length, end)
-            window = OccupancyWindow(writer.site, end, (), each.coverage)
-            where, lag = f"{head.window_end}/{self._span}", (each.at - end) // writer.tick_length
+            header = writer.header(end - writer.tick_length, end, each.coverage)
+            where, lag = f"{header.window_end}/{self._span}", (each.at - end) // writer.tick_length
             for audience in readers:
-                name = ReleaseId(writer.site, release.revised_name, audience, where, writer.attempt)
-                first = self._plan.record(head, window, audience, each.values, None, Fraction(0), noisy=False)
-                own = {"release": release.revised_name, "release_id": str(name), "revises": first.release_id}
-                record = first.model_copy(update=own | {"lag": lag})
+                first = count_record(self._plan, header, audience, each.values, noisy=False)
+                own = header.fields(release.revised_name, audience, where)
+                record = first.model_copy(update={**own, "revises": first.release_id, "lag": lag})
                 topic = private_topic(audience, release.revised_name)
                 yield Published(topic, writer.site, record.to_bytes(), each.at, record.release_id)
 

@@ -192,7 +192,7 @@ def bands(release: str, name: str) -> Bands:
         if not plan.draws_own_noise:
             noise = noise_chain(key, context, counts_digest(own), [mechanism.noise], len(own))[mechanism.noise]
         state, [values] = mechanism.step(state, TickInput(own, noise, key, context, slot_of(end, "UTC", "00:00")))
-        n, (levels, widths) = len(plan.names), plan._levels(mechanism, values)
+        n, (levels, widths) = len(plan.names), plan.level_values(mechanism, values)
         listed = "zone" in plan.release.levels
         record = {
             "values": plan.by_name(values.values[:n].tolist()) if listed else {},
