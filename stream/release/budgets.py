@@ -21,7 +21,6 @@ from typing import NamedTuple
 from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.ledger import BudgetView, nano, owner_of_account
-from stream.keys import key_day_of
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.records import WAITING, Micros, OccupancyWindow
@@ -74,15 +73,20 @@ class Budgets:
         self._version = policy.version
         self._attempt = attempt
 
-    def decide(self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> BudgetDecisions:
-        """Decide on a window, and add its charges to ``state.charged`` and ``state.paid_days``."""
+    def decide(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int
+    ) -> BudgetDecisions:  # fmt: skip
+        """Decide on a window, and add its charges to ``state.charged`` and ``state.paid_days``.
+
+        ``key_day`` is the UTC day of its start, whose daily budget pays.
+        """
         if plan.days is not None:
             return self._decide_by_day(state, plan, plan.days, window)
         release, end = plan.release, window.window_end
         restarts = plan.publication_key is not None and release.name not in state.publication_keys
         if restarts and end <= state.blocked_until:
             return dict.fromkeys(audiences_of(release), BudgetDecision(WAITING))
-        reasons = self._denials(state.ledger.budgets, release, key_day_of(end - self._tick_length), end)
+        reasons = self._denials(state.ledger.budgets, release, key_day, end)
         paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
         line = ChargeStream(release.mechanism, release.windows_paid, plan.covered)
         if not self.record_within_factor(state, end, release.name, line, paid):

@@ -78,6 +78,7 @@ class CountPlan(ABC):
         """Whether records list the counters; otherwise they contain levels only."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
         """The cost of its days, if a whole day is paid at once."""
+        self._bound = "" if self.days is None else f"{CHANGES if release.by_changes else ''}{self.days.ticks}"
         self.counted = policy.site[site].counted_in_records
         """What its numbers count, where the site counts logins; otherwise empty."""
         self.bounded_to = policy.site[site].bound_text(changes=release.by_changes) if release.by_day else None
@@ -140,7 +141,7 @@ class CountPlan(ABC):
         day = window.privacy_day
         if self.days is None or day is None:
             return ""
-        return f"{Suffix.DAY} {day.number}/{CHANGES if self.release.by_changes else ''}{self.days.ticks}"
+        return f"{Suffix.DAY} {day.number}/{self._bound}"
 
     def truth(self, window: OccupancyWindow) -> ByLevel:
         """Return the true counts of the published names, by level; bounded like ``counts``, restricted."""
@@ -184,6 +185,7 @@ class ZonePlan(CountPlan):
         }
         self.draws_own_noise = release.declared.own_noise
         self.publishes_noisy = release.declared.revisable or release.declared.grouped
+        self._clamped = release.declared.clamped
         self.level_scales = dict.fromkeys(self.mechanisms, LevelScales())
         self.level_draws = {}
         if release.levels != ("zone",):
@@ -205,8 +207,7 @@ class ZonePlan(CountPlan):
     def level_values(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
         """Return the sums of zones, and their half-widths."""
         sums = level_sums(
-            mechanism, values, [self._floors[floor] for floor in sorted(self._floors)],
-            clamped=self.release.declared.clamped,
+            mechanism, values, [self._floors[floor] for floor in sorted(self._floors)], clamped=self._clamped
         )  # fmt: skip
         return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
@@ -235,6 +236,8 @@ class TreePlan(CountPlan):
         self._leaves = leaf_of_zone(floors, release.levels_up)
         """Index of each zone's leaf."""
         self.names = self.tree.names[0]
+        self._levels = tuple(zip(release.levels_up, self.tree.names, self.tree.levels, strict=True))
+        """Each level with the names of its nodes and their range, leaves first."""
         self._most: Ints = self.tree.sums(self._named(self._largest))
         """The largest count of each node, from the policy."""
         self.mechanisms = self._mechanisms()
@@ -293,7 +296,7 @@ class TreePlan(CountPlan):
     def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
         """Floors and building of a tree whose nodes were measured themselves, one entry per node."""
         levels = dict[str, dict[str, Entry] | Entry]()
-        for level, names, here in zip(self.release.levels_up, self.tree.names, self.tree.levels, strict=True):
+        for level, names, here in self._levels:
             if level == "floor":
                 levels["floor"] = dict(zip(names, entries[here], strict=True))
             elif level == "building":

@@ -119,7 +119,7 @@ class CountReleases:
     ) -> Iterator[Published | CountCharge]:
         """Release one window of one count release; the steps are those of the module docstring."""
         release, end = plan.release, window.window_end
-        decisions = self._budgets.decide(state, plan, window)
+        decisions = self._budgets.decide(state, plan, window, key_day)
         paying = {release.epsilon[audience] for audience, decision in decisions.items() if decision.reason is None}
         counts = plan.counts(window)
         states_before = dict(state.operator_states)
@@ -142,7 +142,7 @@ class CountReleases:
                 reason=reason or "",
                 left=self._budgets.windows_left(state.ledger.budgets, release, audience, key_day),
                 attempt=self._writer.attempt, w=release.windows_paid,
-                terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
+                terms=None if plan.days is None or day is None else plan.days.prices[audience].terms(day),
             )  # fmt: skip
         for query in self._queries[release.name]:
             yield from self._answers(state, query, end, header, released, decisions)

@@ -204,7 +204,7 @@ def _by_day(
     policy: PolicyDocument, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
 ) -> CountPromise:
     site, days = policy.site[site_id], PaidByDay.of(policy, release, site_id)
-    terms = finest(days.terms_paid(name, ANY_DAY) for name in names)
+    terms = finest(days.prices[name].terms(ANY_DAY) for name in names)
     units = _units_of(terms, site, policy)
     pure = {unit: cost.pure for unit, cost in units.items()}
     if terms.noise == "laplace":

@@ -143,11 +143,6 @@ class DayPrice:
     nodes: tuple[int, ...] | None = None
     """Where the day pays for changes, the number of nodes of each level."""
 
-    @property
-    def kind(self) -> str:
-        """The kind of the terms (``DayTerms.noise``)."""
-        return self.noise if self.factor is None else CHANGES
-
     @cached_property
     def variances(self) -> tuple[Fraction, ...]:
         """Where the day pays for changes, the variance of each level's noise, in the factor's unit; otherwise none."""
@@ -182,7 +177,12 @@ class DayPrice:
         With gaussian noise the loss may exceed the bound with probability ``factor_delta``. ``CERTAIN`` if the loss is
         not bounded and no bound may be exceeded.
         """
-        return changed_loss(self.kind, self.parameters, self.ticks, self.factor_delta, self.devices)
+        noise = self.noise if self.factor is None else CHANGES
+        return changed_loss(noise, self.parameters, self.ticks, self.factor_delta, self.devices)
+
+    def terms(self, day: PrivacyDay) -> DayTerms:
+        """Return the terms of a payment for a day."""
+        return DayTerms(day, self.noise if self.factor is None else CHANGES, self.parameters, self.ticks)
 
 
 @dataclass(frozen=True)
@@ -235,11 +235,6 @@ class PaidByDay:
             for audience, epsilon in release.epsilon.items()
         }
         return cls(prices, ticks, terms_digest(policy, release, site))
-
-    def terms_paid(self, audience: str, day: PrivacyDay) -> DayTerms:
-        """Return the terms that an audience's payment for a day covers."""
-        price = self.prices[audience]
-        return DayTerms(day, price.kind, price.parameters, price.ticks)
 
 
 # The noise of each audience of a count release, at each level.

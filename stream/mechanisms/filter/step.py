@@ -99,11 +99,6 @@ class RegimeFilter:
         """The shapes of the states, and their byte form."""
         return StateForm(self.grids, self.calendar)
 
-    @property
-    def families(self) -> list[tuple[int, Ints]]:
-        """(capacity, the zones that have it), ascending."""
-        return self.grids.families
-
     def initial(self) -> FilterState:
         """Return the initial state: all counts equally likely, regimes by their stationary distribution."""
         return self.form.initial()
@@ -114,7 +109,7 @@ class RegimeFilter:
 
     def dense(self, state: FilterState) -> list[Cells]:
         """Return P of all counts, by capacity, shape [16, C+1, copies, zones]; zeros before the first tick."""
-        return [state.posterior.dense(zones, capacity) for capacity, zones in self.families]
+        return [state.posterior.dense(zones, capacity) for capacity, zones in self.grids.families]
 
     def step(self, state: FilterState, item: FilterItem) -> tuple[FilterState, list[Estimate]]:
         """Process one tick of all zones; return the state after it and the estimates, in registry order."""
@@ -126,7 +121,9 @@ class RegimeFilter:
         parts: list[tuple[Ints, Posterior]] = []
         for chunk in chunks(processed):
             p = self._predicted(chunk, state, prepared, tails)
-            weights = observe(p, self._likelihood(chunk, item.noisy))
+            capacities, noisy = self.grids.capacities[chunk.zones], item.noisy[chunk.zones]
+            likelihood = likelihood_at(self.noise, capacities, noisy, chunk.counts) * chunk.is_inside
+            weights = observe(p, likelihood)
             of_counts = ordered_sum(weights)
             (median,) = quantiles(of_counts, 0.5)
             estimate.median[chunk.zones] = chunk.low + median
@@ -145,7 +142,7 @@ class RegimeFilter:
     def _rates(self, state: FilterState) -> Cells:
         """Return the transition rates of every zone, shape [76, zones]."""
         counted = none_counted(len(self.capacities))
-        for (_, zones), learnt in zip(self.families, state.learnt, strict=True):
+        for (_, zones), learnt in zip(self.grids.families, state.learnt, strict=True):
             counted[:, zones] = learnt.counted
         return rates(counted)
 
@@ -153,7 +150,7 @@ class RegimeFilter:
         """Return the calendar's weight h of every count of every zone, in the layout of ``Grids``."""
         weight = self.grids.zeros(np.float32)
         calendars = [each.calendar for each in state.learnt if each.calendar]
-        for calendar, (capacity, _), h in zip(calendars, self.families, self.grids.parts(weight), strict=True):
+        for calendar, (capacity, _), h in zip(calendars, self.grids.families, self.grids.parts(weight), strict=True):
             h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
         return weight
 
@@ -165,7 +162,7 @@ class RegimeFilter:
         if prepared.weight is None:
             return None
         below, above = np.zeros((2, REGIMES - 1, len(self.capacities)))
-        for (_, zones), h in zip(self.families, self.grids.parts(prepared.weight), strict=True):
+        for (_, zones), h in zip(self.grids.families, self.grids.parts(prepared.weight), strict=True):
             below[:, zones] = support.below(h, processed.low[zones])
             above[:, zones] = support.above(h, (processed.low + processed.width)[zones])
         return below, above
@@ -175,7 +172,8 @@ class RegimeFilter:
     ) -> Cells:
         """Return P of a chunk before the observation: copies mix, regimes switch, counts move, copy 1 is weighed."""
         if not state.started:
-            return self._ignorant(chunk)
+            each = stationary().astype(np.float32)[:, None, None, None] * chunk.is_inside  # all counts equally likely
+            return np.repeat(each, self.form.copies, axis=1)
         columns = state.posterior.columns(chunk.zones, chunk.counts)
         p = np.take(state.posterior.values, columns, axis=1, mode=TAKE).reshape(
             REGIMES, self.form.copies, *columns.shape
@@ -193,16 +191,6 @@ class RegimeFilter:
             weight = prepared.weight[self.grids.places(chunk)]
             lean(p[1:, 1], weight, before, np.asarray(beyond, np.float32))
         return p
-
-    def _ignorant(self, chunk: Chunk) -> Cells:
-        each = stationary().astype(np.float32)[:, None, None, None] * chunk.is_inside
-        return np.repeat(each, self.form.copies, axis=1)
-
-    def _likelihood(self, chunk: Chunk, noisy: Ints) -> Cells:
-        """Return the likelihood of each count given the noisy value; 0 for counts beyond the windows."""
-        seen = likelihood_at(self.noise, self.grids.capacities[chunk.zones], noisy[chunk.zones], chunk.counts)
-        seen *= chunk.is_inside
-        return seen
 
     def _stored_posterior(self, chunk: Chunk, p: Cells) -> Posterior:
         """Return the stored posterior of a chunk until the next tick."""
