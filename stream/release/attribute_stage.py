@@ -33,8 +33,8 @@ from stream.mechanisms.osdprr import released
 from stream.policy.attributes import Attribute, AttributeRelease
 from stream.policy.fields import decimal_string
 from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ZoneDayAttribute
+from stream.release.attribute_guarantees import log_largest_factor
 from stream.release.budgets import Budgets
-from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_writer import LedgerWriter, RecordHeader
 from stream.release.state import LocalDay, ReleaseState
 from stream.release.validation import Policy

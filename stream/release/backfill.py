@@ -38,11 +38,11 @@ from stream.records import (
     ReleaseId,
     ZoneDayAttribute,
 )
+from stream.release.attribute_guarantees import log_largest_factor
 from stream.release.attribute_stage import AttributeReleases, attribute_plans, attribute_price, read_digest
 from stream.release.count_plan import CountPlan, count_plans
 from stream.release.counts import CountReleases
 from stream.release.forecasts import forecast_streams
-from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_entries import EntryReader
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.prices import ELSEWHERE, STREAMS

@@ -37,8 +37,9 @@ from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.sites import Site
 from stream.records import DAY
+from stream.release.attribute_guarantees import AttributePromise, attribute_promises
 from stream.release.budgets import companions
-from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
+from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.prices import PaidByDay
 from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy

@@ -18,7 +18,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.prices import PaidByDay
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
