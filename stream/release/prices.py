@@ -42,7 +42,8 @@ from stream.accounting.day_charges import changed_loss
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.changes.calibration import changes_variances, squared_shift
 from stream.mechanisms.changes.factor import Factor, factor_of
-from stream.mechanisms.changes.mechanism import Changes, check_chain
+from stream.mechanisms.changes.mechanism import Changes
+from stream.mechanisms.changes.noise import check_chain
 from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.mechanisms.run_distribution import RunDistribution

@@ -38,8 +38,6 @@ from stream.mechanisms.noise_labels import counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise
 from stream.schemas import HalfWidthKind
 
-__all__ = ["ChangeState", "ChangeSums", "Changes", "DayChanges", "DayTick", "check_chain"]
-
 # The sums of a day's changes.
 
 
