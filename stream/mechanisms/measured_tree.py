@@ -26,12 +26,11 @@ import numpy as np
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
-from stream.mechanisms.exact import Floats
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.smoothing import smooth
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import FilterItem
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, noise_chain
 from stream.schemas import HalfWidthKind

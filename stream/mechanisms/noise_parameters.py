@@ -18,8 +18,7 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms import gaussian, noise
-from stream.mechanisms.exact import Floats, exp, ln
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints, exp, ln
 from stream.mechanisms.noise_labels import Context
 from stream.records import NoiseKind
 

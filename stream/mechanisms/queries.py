@@ -31,8 +31,8 @@ import numpy as np
 from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Groups, Ratio
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.grouper import SMOOTHERS
-from stream.mechanisms.noise import Ints
 
 STATISTICS = ("average", "median")
 """Statistics that may represent a group in a window sum."""

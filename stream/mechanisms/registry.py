@@ -11,11 +11,11 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot, noisy_of
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, window_of
 from stream.mechanisms.filter.mechanism import Revisable, filtered
 from stream.mechanisms.grouper import SMOOTHERS
 from stream.mechanisms.laplace import laplace
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import laplace_noise, noise_chain
 from stream.mechanisms.pegasus import pegasus

@@ -65,7 +65,8 @@ import numpy as np
 
 from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.run_distribution import RunDistribution
 from stream.records import Micros

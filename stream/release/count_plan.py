@@ -22,12 +22,12 @@ from stream.mechanisms.base import CountMechanism, Parameters, Values
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.learning import NightlyFilter
 from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.hierarchy import Hierarchy, Pruning
 from stream.mechanisms.level_sums import level_sums
 from stream.mechanisms.measured_tree import MeasuredTree, noise_scales
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.registry import mechanism_of
 from stream.mechanisms.target_states import States, target_states
 from stream.policy.counts import CountRelease

@@ -26,8 +26,8 @@ from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, Values
 from stream.mechanisms.changes.mechanism import DayChanges
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.mechanism import Revisable
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator

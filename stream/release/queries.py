@@ -29,9 +29,10 @@ import numpy as np
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Ratio, Values
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.heatmap import Floats, HeatMap, Passed, Past, Shown
 from stream.mechanisms.hierarchy import Hierarchy
-from stream.mechanisms.noise import Ints, sum_half_width_95
+from stream.mechanisms.noise import sum_half_width_95
 from stream.mechanisms.queries import STATISTICS, GroupWindowSum, JumpDrop, LowSignal, QueryHistory, WindowSum, rounded
 from stream.operators import Operator
 from stream.policy.counts import CountRelease, Query

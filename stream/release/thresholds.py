@@ -26,7 +26,7 @@ from stream.accounting.charge_history import ChargeStream
 from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, least_shift
 from stream.mechanisms.noisy_alarm import AlarmOutput, Noisy, NoisyAlarm

@@ -18,6 +18,7 @@ import numpy as np
 from cramjam import zstd
 
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter import step as filter_
 from stream.mechanisms.filter.learning import BEFORE as BEFORE_DAY
 from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY, NightlyFilter, NightlyState
@@ -26,7 +27,7 @@ from stream.mechanisms.filter.smoothing import smooth
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import Windows
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from tests.benchmarks.shared import Figure, cpu, policy, quick, simulations, tell
 

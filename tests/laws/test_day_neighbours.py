@@ -26,7 +26,7 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.mechanisms.base import Values, whole
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.pipeline import Options
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, Heartbeat, Micros, ObservationBatch, OccupancyWindow

@@ -27,8 +27,7 @@ from stream.lab.simulator.building import OFFICE
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.local_time import slot_of
 from stream.mechanisms.base import TickInput
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.policy.counts import CountRelease

@@ -10,10 +10,10 @@ import pytest
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.learning import NightlyFilter
 from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.measured_tree import MeasuredTree
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from stream.records import MINUTE

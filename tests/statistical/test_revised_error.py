@@ -16,10 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stream.mechanisms.base import TickInput, Values
-from stream.mechanisms.exact import Floats
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.filter.learning import NightlyState
 from stream.mechanisms.filter.mechanism import Filtered
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts, revised_counts
 from stream.records import MINUTE, SECOND
 from tests.statistical.test_filter_error import CAPACITY, EARLY, FORTNIGHT, NAMING, TABLE, building, sampled, slot

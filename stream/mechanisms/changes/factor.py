@@ -30,8 +30,8 @@ from functools import lru_cache
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.exact import Floats, ordered_sum
-from stream.mechanisms.noise import Ints, frozen
+from stream.mechanisms.exact import Floats, Ints, ordered_sum
+from stream.mechanisms.inversion import read_only
 from stream.records import HOUR, MINUTE, Micros
 
 LONGEST_DAY: Micros = 25 * HOUR
@@ -98,7 +98,7 @@ def rounded_weights(order: Fraction, ticks: int) -> Ints:
     for j in range(1, ticks):
         weight *= (j - 1 + order) / j
         found.append(round(weight))
-    return frozen(np.array(found, dtype=np.int64))
+    return read_only(np.array(found, dtype=np.int64))
 
 
 def weighted_sum(factor: Factor, position: int, positions: Ints, changes: Ints) -> Ints:
@@ -145,7 +145,7 @@ def _inverse(order: Fraction, ticks: int) -> Floats:
     for n in range(ticks):
         rest = one - sum(weights[j] * found[n - j] for j in range(1, n + 1))
         found.append(rest // weights[0])
-    return frozen(np.array([each / one for each in found]))
+    return read_only(np.array([each / one for each in found]))
 
 
 @lru_cache(maxsize=16)
@@ -154,4 +154,4 @@ def _gains(order: Fraction, ticks: int) -> Floats:
     for each in _inverse(order, ticks):
         total += Fraction(float(each)) ** 2
         found.append(total)
-    return frozen(np.array([float(each) for each in found]))
+    return read_only(np.array([float(each) for each in found]))

@@ -32,8 +32,7 @@ from stream.mechanisms.changes import filter as noise_filter
 from stream.mechanisms.changes.factor import Factor, held_measurement, reconstructed, weighted_sum
 from stream.mechanisms.changes.filter import NoiseLaw, Smoothed, Track, Usual
 from stream.mechanisms.changes.noise import change_noise, check_chain
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.noise_labels import counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise
 from stream.schemas import HalfWidthKind

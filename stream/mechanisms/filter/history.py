@@ -26,6 +26,7 @@ import numpy as np
 from stream.encryption import join_parts, split_parts
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, Values, WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.learning import FARTHEST, PARTS
 from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
 from stream.mechanisms.filter.posterior import Posterior
@@ -38,7 +39,6 @@ from stream.mechanisms.filter.state import (
     rounded_size,
 )
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.mechanisms.noise import Ints
 from stream.records import HOUR, Micros
 
 

@@ -27,12 +27,12 @@ import numpy as np
 from stream.domains import Magic
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter.residuals import MOST_WEIGHT, Residuals, no_residuals
 from stream.mechanisms.filter.smoothing import Learning, grids_of, learn, lessons, median_and_band
 from stream.mechanisms.filter.state import FilterState, Learnt, arrays_of, copied, pack
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
-from stream.mechanisms.noise import Ints
 
 PARTS = 48
 """Number of parts of the zones that are learnt one after another."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickInput, Values, whole
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.residuals import FilteredSums
 from stream.mechanisms.filter.smoothing import smooth
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind
 

@@ -38,8 +38,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.mechanisms.exact import Floats, exp, half_of_three_quarter_power, ordered_sum
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints, exp, half_of_three_quarter_power, ordered_sum
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 Cells = NDArray[np.float32]

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
+from stream.mechanisms.exact import Floats, Ints, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import (
     REGIMES,
@@ -53,7 +53,6 @@ from stream.mechanisms.filter.posterior import joined
 from stream.mechanisms.filter.state import FilterState, Learnt
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.filter.updates import handed_back, moved, moved_back, switched
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 ROOM = 64 << 20

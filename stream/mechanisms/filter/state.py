@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from stream.domains import Magic
 from stream.errors import DataError
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import REGIMES, Cells, none_counted
 from stream.mechanisms.filter.posterior import Posterior, nothing, trimmed
 from stream.mechanisms.filter.support import Grids
-from stream.mechanisms.noise import Ints
 
 Array = NDArray[np.float32]
 

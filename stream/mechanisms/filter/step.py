@@ -30,7 +30,7 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
+from stream.mechanisms.exact import Floats, Ints, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter import support
 from stream.mechanisms.filter.model import (
@@ -46,7 +46,6 @@ from stream.mechanisms.filter.posterior import TAKE, Posterior, joined
 from stream.mechanisms.filter.state import FilterState, Prepared, StateForm
 from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks, stored_posterior, windows
 from stream.mechanisms.filter.updates import lean, mix, move, observe, running_sum, switched
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 BAND = 0.96

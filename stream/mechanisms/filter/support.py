@@ -29,10 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import DataError
-from stream.mechanisms.exact import Floats, Real, exp, ordered_sum
+from stream.mechanisms.exact import Floats, Ints, Real, exp, ordered_sum
 from stream.mechanisms.filter.model import DOWN_SCALES, REGIMES, UP_SCALES, Cells, as_factors, kernels, sight, widening
 from stream.mechanisms.filter.posterior import TAKE, Posterior, starts
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 MARGIN = 4

@@ -7,7 +7,8 @@ import pytest
 from stream.domains import Draw
 from stream.errors import UsageError
 from stream.mechanisms.exact import evaluate
-from stream.mechanisms.noise import bernoulli, chain, discrete_laplace, keep, pmf
+from stream.mechanisms.inversion import bernoulli
+from stream.mechanisms.noise import chain, discrete_laplace, keep, pmf
 from stream.mechanisms.noise_labels import Context
 
 F = Fraction

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.posterior import Posterior, joined, nothing, trimmed
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import MARGIN, SIDE_BY_SIDE, Windows, chunks, windows
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests.support.reference_filter import PlainFilter, by_tick
 

@@ -11,11 +11,11 @@ from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, WeekSlot
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.learning import NightlyFilter
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.gaussian import discrete_gaussian, gaussian_chain
 from stream.mechanisms.measured_tree import MeasuredTree
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 from stream.records import MINUTE
