@@ -87,7 +87,7 @@ def _losses(mobility: Mobility) -> tuple[Loss, Loss]:
 # Habits: the days on which one attribute of some zones was queried, by any release.
 
 
-class HabitOf(NamedTuple):
+class HabitKey(NamedTuple):
     """Identifies a habit and its reader."""
 
     zones: tuple[str, ...]
@@ -95,7 +95,7 @@ class HabitOf(NamedTuple):
     attribute: str
     reader: str
 
-    def may_share_with(self, other: HabitOf) -> bool:
+    def may_share_with(self, other: HabitKey) -> bool:
         """Whether both habits may concern one zone, with the same attribute and reader."""
         return self[1:] == other[1:] and not set(self.zones).isdisjoint(other.zones)
 
@@ -108,10 +108,10 @@ class Habit(NamedTuple):
     """Sum over those days of the ln factor that a day adds."""
 
 
-Habits = dict[HabitOf, Habit]
+Habits = dict[HabitKey, Habit]
 
 
-def add_day(habits: Habits, of: HabitOf, exponent: Fraction) -> Habit:
+def add_day(habits: Habits, of: HabitKey, exponent: Fraction) -> Habit:
     """Add, in place, a day on which the habit was queried; return the updated habit."""
     before = [habit for known, habit in habits.items() if known.may_share_with(of)]
     days = max((habit.days for habit in before), default=0) + 1

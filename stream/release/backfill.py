@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream, attempt_of, line_name, release_of
+from stream.accounting.charge_history import ChargeHistory, ChargeLine, attempt_of, line_name, release_of
 from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
@@ -61,7 +61,7 @@ class PolicyReplay:
         self._version = policy.version
         self._entries = EntryReader(policy, site)
         self._now = zones_now(policy.site[site].radios, present.site[site].zones)
-        self._lines: dict[str, ChargeStream] = {}
+        self._lines: dict[str, ChargeLine] = {}
         """Release of counts, or threshold stream that pays for runs -> the line of its charges."""
         self._alone: dict[str, float] = {}
         """Attribute release -> ln of the largest factor that it reaches by itself."""
@@ -71,7 +71,7 @@ class PolicyReplay:
             elif isinstance(release, CountRelease) or not release.free:
                 zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
                 w = release.windows_paid if isinstance(release, CountRelease) else 1
-                self._lines[release.name] = ChargeStream(release.mechanism, w, tuple(sorted(zones)))
+                self._lines[release.name] = ChargeLine(release.mechanism, w, tuple(sorted(zones)))
 
     def apply(self, state: ReleaseState, entry: Entry) -> None:
         """Add one charge to what budgets and attribute limits read: spending, charged windows and queried days.
@@ -244,9 +244,9 @@ class BackfillStage:
                 return release_of(name)
         return None
 
-    def _same_price(self, name: str, line: ChargeStream) -> bool:
+    def _same_price(self, name: str, line: ChargeLine) -> bool:
         """Whether a day that was charged on a line may not be charged at this attempt too."""
-        paid_by_day = [plan for plan in self._late_plans if plan.days is not None]
+        paid_by_day = [plan for plan in self._late_plans if plan.day_prices is not None]
         if self._writer.attempt > 1:
             return any(
                 release_of(name) == plan.release.name and attempt_of(name) == self._writer.attempt
@@ -272,7 +272,7 @@ class BackfillStage:
 
     def _price(self, plan: CountPlan, window: OccupancyWindow, audience: str) -> Fraction:
         """Return the price of a window: the first window of a day costs the whole day."""
-        if plan.days is None:
+        if plan.day_prices is None:
             return plan.release.charge(audience)
         return Fraction(0) if window.privacy_day in self._days_priced else plan.release.epsilon[audience]
 

@@ -15,14 +15,14 @@ from fractions import Fraction
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.costs import Epsilon, UnitCost, coalition_cost
 from stream.accounting.day_charges import day_units, finest
-from stream.accounting.units import DeviceCosts, GroupOf, day_cells
+from stream.accounting.units import DeviceCosts, GroupSizes, day_cells
 from stream.errors import PolicyError, UsageError
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import EVERYBODY
 from stream.policy.sites import Site
 from stream.records import DAY, HOUR, DayTerms, Micros, PrivacyDay
-from stream.release.prices import PaidByDay, RunPrice, paid_thresholds
+from stream.release.prices import DayPrices, RunPrice, paid_thresholds
 
 LONGEST_DAY: Micros = DAY + HOUR
 """A local day on which the clocks are put back."""
@@ -132,7 +132,7 @@ def _consecutive(
 def _by_day(
     policy: PolicyDocument, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
 ) -> CountPromise:
-    site, days = policy.site[site_id], PaidByDay.of(policy, release, site_id)
+    site, days = policy.site[site_id], DayPrices.of(policy, release, site_id)
     terms = finest(days.prices[name].terms(ANY_DAY) for name in names)
     units = _units_of(terms, site, policy)
     pure = {unit: cost.pure for unit, cost in units.items()}
@@ -147,8 +147,8 @@ def _by_day(
 
 
 def _units_of(terms: DayTerms, site: Site, policy: PolicyDocument) -> dict[str, UnitCost]:
-    group_of = GroupOf(policy.privacy.devices_per_person, site.counts_logins)
-    return day_units(terms, policy.privacy.w * site.tick, group_of)
+    group_sizes = GroupSizes(policy.privacy.devices_per_person, site.counts_logins)
+    return day_units(terms, policy.privacy.w * site.tick, group_sizes)
 
 
 def counts_exponent(policy: PolicyDocument, site: str, zone: str, audiences: frozenset[str]) -> Fraction:
@@ -175,7 +175,7 @@ def counts_exponent(policy: PolicyDocument, site: str, zone: str, audiences: fro
 
 
 def _of_changed_day(policy: PolicyDocument, site: str, release: CountRelease, seen: list[str]) -> Fraction:
-    prices = PaidByDay.of(policy, release, site).prices
+    prices = DayPrices.of(policy, release, site).prices
     return _days_touched(policy, site) * max((prices[name].changed for name in seen), default=Fraction(0))
 
 

@@ -35,7 +35,7 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Zone
 from stream.records import CHANGES, LevelCounts, OccupancyWindow, PrivacyDay
-from stream.release.prices import Laws, PaidByDay, noise_laws
+from stream.release.prices import DayPrices, Laws, noise_laws
 from stream.release.state import PublicationKey, ReleaseState, publication_key
 from stream.schemas import Levels, LevelScales
 
@@ -76,9 +76,13 @@ class CountPlan(ABC):
         self._largest = np.array([zone.largest for zone in self.zones], dtype=np.int64)
         self._listed = "zone" in release.levels
         """Whether records list the counters; otherwise they contain levels only."""
-        self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
+        self.day_prices: DayPrices | None = None
         """The cost of its days, if a whole day is paid at once."""
-        self._bound = "" if self.days is None else f"{CHANGES if release.by_changes else ''}{self.days.ticks}"
+        self._bound = ""
+        """The bound of a day release, as noise labels contain it."""
+        if release.by_day:
+            self.day_prices = DayPrices.of(policy, release, site)
+            self._bound = f"{CHANGES if release.by_changes else ''}{self.day_prices.ticks}"
         self.counted = policy.site[site].counted_in_records
         """What its numbers count, where the site counts logins; otherwise empty."""
         self.bounded_to = policy.site[site].bound_text(changes=release.by_changes) if release.by_day else None
@@ -130,7 +134,7 @@ class CountPlan(ABC):
 
     def _zone_counts(self, window: OccupancyWindow) -> Ints:
         """Return the counts of the zones that the release covers."""
-        read = window.counts if self.days is None or window.bounded is None else window.bounded
+        read = window.counts if self.day_prices is None or window.bounded is None else window.bounded
         return np.array([read[index] for index in self._indices], dtype=np.int64)
 
     def suffix(self, window: OccupancyWindow) -> str:
@@ -139,7 +143,7 @@ class CountPlan(ABC):
         It has the day and the bound of a day release: no two days, and no two bounds, share a draw.
         """
         day = window.privacy_day
-        if self.days is None or day is None:
+        if self.day_prices is None or day is None:
             return ""
         return f"{Suffix.DAY} {day.number}/{self._bound}"
 
@@ -175,7 +179,7 @@ class ZonePlan(CountPlan):
         most = self._largest.tolist()
         largest = tuple(most) if self._states is None else self._states.largest(most)
         multiplicity = 1 if self._states is None else self._states.multiplicity
-        laws = noise_laws(release, self.days, multiplicity)
+        laws = noise_laws(release, self.day_prices, multiplicity)
         self.mechanisms = {
             epsilon: mechanism_of(
                 release.mechanism,
@@ -249,7 +253,7 @@ class TreePlan(CountPlan):
         self.level_draws = {}
 
     def _mechanisms(self) -> dict[Fraction, CountMechanism]:
-        laws = noise_laws(self.release, self.days, 1)
+        laws = noise_laws(self.release, self.day_prices, 1)
         return {epsilon: self._mechanism(laws, epsilon) for epsilon in sorted(laws, reverse=True)}
 
     def _mechanism(self, laws: Laws, epsilon: Fraction) -> CountMechanism:
@@ -310,13 +314,13 @@ class ChangePlan(TreePlan):
     That noise is not independent from window to window, so no noisy values are published.
     """
 
-    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str, days: PaidByDay) -> None:
+    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str, days: DayPrices) -> None:
         self._paid = days
         super().__init__(policy, release, site)
         self.publishes_noisy = False
         self._tick_length = policy.site[site].tick
         self._whole = len(self.zones) == len(policy.site[site].zones)
-        self.sums = ChangeSums(days.factor, self.tree.nodes)
+        self.sums = ChangeSums(days.matrix_factor, self.tree.nodes)
         """The sums of a day's changes, which all audiences share."""
         self.sums_name = f"{release.name}/{CHANGES}"
         """The name under which they are stored."""
@@ -328,7 +332,9 @@ class ChangePlan(TreePlan):
             epsilon: LevelChanges(
                 self.tree,
                 tuple(
-                    Changes(self._paid.factor, own, chain, tuple(self._most[here].tolist()), self.release.calendar)
+                    Changes(
+                        self._paid.matrix_factor, own, chain, tuple(self._most[here].tolist()), self.release.calendar
+                    )
                     for here, own, chain in zip(self.tree.levels, by_epsilon[epsilon].variances, chains, strict=True)
                 ),
             )
@@ -348,7 +354,7 @@ class ChangePlan(TreePlan):
 
     def is_counted(self, window: OccupancyWindow) -> bool:
         """Whether a window has counts of visits, at a tick that the price covers."""
-        return window.by_visits is not None and self.day_tick(window).position < self._paid.factor.ticks
+        return window.by_visits is not None and self.day_tick(window).position < self._paid.matrix_factor.ticks
 
     def continues(self, state: ReleaseState, day: PrivacyDay) -> bool:
         """Whether the same run of changes goes on: another one would cost another day."""
@@ -381,7 +387,7 @@ def _node_scales(mechanism: CountMechanism) -> tuple[float, ...]:
 def count_plan(policy: PolicyDocument, release: CountRelease, site: str) -> CountPlan:
     """Return the plan of a count release at a site."""
     if release.by_changes:
-        return ChangePlan(policy, release, site, PaidByDay.of(policy, release, site))
+        return ChangePlan(policy, release, site, DayPrices.of(policy, release, site))
     return TreePlan(policy, release, site) if release.shares else ZonePlan(policy, release, site)
 
 

@@ -83,9 +83,9 @@ def count_record(
 
 def day_fields(plan: CountPlan, audience: str) -> DayFields:
     """Return the fields that only records of a release have that is paid by the day."""
-    if plan.days is None:
+    if plan.day_prices is None:
         return {}
-    price = plan.days.prices[audience]
+    price = plan.day_prices.prices[audience]
     fields: DayFields = {"unit": "device_day", "noise": price.noise, "delta": decimal_string(price.delta)}
     if plan.counted:
         fields["counted"] = plan.counted

@@ -142,7 +142,7 @@ class CountReleases:
                 reason=reason or "",
                 left=self._budgets.windows_left(state.ledger.budgets, release, audience, key_day),
                 attempt=self._writer.attempt, w=release.windows_paid,
-                terms=None if plan.days is None or day is None else plan.days.prices[audience].terms(day),
+                terms=None if plan.day_prices is None or day is None else plan.day_prices.prices[audience].terms(day),
             )  # fmt: skip
         for query in self._queries[release.name]:
             yield from self._answers(state, query, end, header, released, decisions)
@@ -243,9 +243,14 @@ class CountReleases:
         before, state.change_days = state.change_days, {}
         for plan in self._plans:
             name, day = plan.release.name, before.get(plan.release.name)
-            if plan.days is None or not isinstance(plan, ChangePlan) or day is None or plan.sums_name not in parts:
+            if (
+                plan.day_prices is None
+                or not isinstance(plan, ChangePlan)
+                or day is None
+                or plan.sums_name not in parts
+            ):
                 continue
-            if state.paid_days.status(name, day, plan.days.terms) is DayPaymentStatus.PAID:
+            if state.paid_days.status(name, day, plan.day_prices.terms) is DayPaymentStatus.PAID:
                 state.change_days[name] = day
                 state.operator_states[plan.sums_name] = plan.sums.decode(parts[plan.sums_name])
                 for epsilon, mechanism in plan.mechanisms.items():

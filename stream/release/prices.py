@@ -41,7 +41,7 @@ from stream.accounting.calibration import calibrate
 from stream.accounting.day_charges import changed_loss
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.changes.calibration import changes_variances, squared_shift
-from stream.mechanisms.changes.factor import Factor, factor_of
+from stream.mechanisms.changes.factor import MatrixFactor, factor_of
 from stream.mechanisms.changes.mechanism import Changes
 from stream.mechanisms.changes.noise import check_chain
 from stream.mechanisms.gaussian import check_steps
@@ -67,7 +67,7 @@ class DayPaymentStatus(Enum):
 
     UNPAID = "to be paid"
     PAID = "paid, on these terms"
-    OTHERWISE = "paid, on other terms"
+    OTHER_TERMS = "paid, on other terms"
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class PaidDays:
         """
         for other, paid in self.terms.get(release, {}).items():
             if other.number == day.number or (other.start < day.end and day.start < other.end):
-                return DayPaymentStatus.PAID if (other, paid) == (day, terms) else DayPaymentStatus.OTHERWISE
+                return DayPaymentStatus.PAID if (other, paid) == (day, terms) else DayPaymentStatus.OTHER_TERMS
         return DayPaymentStatus.UNPAID
 
     def record_payment(self, release: str, day: PrivacyDay, terms: str) -> None:
@@ -139,7 +139,7 @@ class DayPrice:
     """Probability with which the loss may exceed ``changed``."""
     devices: int = 1
     """Devices of one person that may change the same values."""
-    factor: Factor | None = None
+    matrix_factor: MatrixFactor | None = None
     """Where the day pays for changes, the factor of their noise; ``ticks`` is then the number of changes."""
     nodes: tuple[int, ...] | None = None
     """Where the day pays for changes, the number of nodes of each level."""
@@ -147,24 +147,24 @@ class DayPrice:
     @cached_property
     def variances(self) -> tuple[Fraction, ...]:
         """Where the day pays for changes, the variance of each level's noise, in the factor's unit; otherwise none."""
-        if self.factor is None:
+        if self.matrix_factor is None:
             return ()
-        return changes_variances(self.epsilon, self.delta, self.factor, self.shares, self.nodes)
+        return changes_variances(self.epsilon, self.delta, self.matrix_factor, self.shares, self.nodes)
 
     @property
     def scales(self) -> tuple[float, ...]:
         """Where the day pays for changes, the largest standard deviation of each level's noisy counts within a day."""
-        if self.factor is None:
+        if self.matrix_factor is None:
             return ()
-        return tuple(Changes(self.factor, each, (each,), (1,)).noise.scale for each in self.variances)
+        return tuple(Changes(self.matrix_factor, each, (each,), (1,)).noise.scale for each in self.variances)
 
     @cached_property
     def parameters(self) -> tuple[Fraction, ...]:
         """The parameter of each measured level: epsilon of one window, sigma squared, or the squared shift of a day."""
-        if self.factor is not None:
+        if self.matrix_factor is not None:
             nodes = self.nodes or (None,) * len(self.variances)
             return tuple(
-                squared_shift(self.factor, (variance,), None if count is None else (count,))
+                squared_shift(self.matrix_factor, (variance,), None if count is None else (count,))
                 for variance, count in zip(self.variances, nodes, strict=True)
             )
         if self.noise == "laplace":
@@ -178,16 +178,16 @@ class DayPrice:
         With gaussian noise the loss may exceed the bound with probability ``factor_delta``. ``CERTAIN`` if the loss is
         not bounded and no bound may be exceeded.
         """
-        noise = self.noise if self.factor is None else CHANGES
+        noise = self.noise if self.matrix_factor is None else CHANGES
         return changed_loss(noise, self.parameters, self.ticks, self.factor_delta, self.devices)
 
     def terms(self, day: PrivacyDay) -> DayTerms:
         """Return the terms of a payment for a day."""
-        return DayTerms(day, self.noise if self.factor is None else CHANGES, self.parameters, self.ticks)
+        return DayTerms(day, self.noise if self.matrix_factor is None else CHANGES, self.parameters, self.ticks)
 
 
 @dataclass(frozen=True)
-class PaidByDay:
+class DayPrices:
     """The days of a release at a site: their cost, and the terms that a price pays for."""
 
     prices: Mapping[str, DayPrice]
@@ -198,9 +198,9 @@ class PaidByDay:
     """Digest of everything that a day's price pays for (``PaidDays``)."""
 
     @property
-    def factor(self) -> Factor:
+    def matrix_factor(self) -> MatrixFactor:
         """The factor of the noise on changes; UsageError where the days do not pay for changes."""
-        factors = {price.factor for price in self.prices.values()}
+        factors = {price.matrix_factor for price in self.prices.values()}
         if len(factors) != 1 or None in factors:
             raise UsageError("days must pay for changes, with one factor for all audiences")
         (factor,) = factors
@@ -208,7 +208,7 @@ class PaidByDay:
         return factor
 
     @classmethod
-    def of(cls, policy: PolicyDocument, release: CountRelease, site: str) -> PaidByDay:
+    def of(cls, policy: PolicyDocument, release: CountRelease, site: str) -> DayPrices:
         """Return the day prices of a policy's release."""
         shares = tuple(release.shares[level] for level in release.levels_up if level in release.shares) or (
             Fraction(1),
@@ -245,7 +245,7 @@ Laws = Mapping[Fraction, tuple[NoiseParameter, ...]]
 sums of measured values."""
 
 
-def noise_laws(release: CountRelease, days: PaidByDay | None, multiplicity: int = 1) -> Laws:
+def noise_laws(release: CountRelease, days: DayPrices | None, multiplicity: int = 1) -> Laws:
     """Return the noise parameters of a release at a site.
 
     Args:
@@ -274,7 +274,7 @@ def check_noise(policy: PolicyDocument, file: str = "policy") -> None:
 
 def _check_days(policy: PolicyDocument, release: CountRelease, site: str, file: str) -> None:
     try:
-        days = PaidByDay.of(policy, release, site)
+        days = DayPrices.of(policy, release, site)
         if release.by_changes:
             for shared in zip(*(price.variances for price in days.prices.values()), strict=True):
                 check_chain(shared)

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from stream.accounting.charge_history import ChargeStream
+from stream.accounting.charge_history import ChargeLine
 from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
@@ -268,8 +268,8 @@ class ThresholdReleases:
         if not self.plans:
             return
         day = window.privacy_day
-        status = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(STREAMS, day, self._terms)
-        if day is None or window.bounded is None or status is DayPaymentStatus.OTHERWISE:
+        status = DayPaymentStatus.OTHER_TERMS if day is None else state.paid_days.status(STREAMS, day, self._terms)
+        if day is None or window.bounded is None or status is DayPaymentStatus.OTHER_TERMS:
             for plan in self.plans:
                 yield from self._records(state, plan, window, None, WAITING)
             return
@@ -287,7 +287,7 @@ class ThresholdReleases:
         runs = state.runs.get(plan.state_name)
         if not begins and (runs is None or runs.day != day.number):
             return WAITING
-        line = ChargeStream(SPARSE_VECTOR, 1, plan.covered, day=day.number)
+        line = ChargeLine(SPARSE_VECTOR, 1, plan.covered, day=day.number)
         changed = dict.fromkeys(plan.release.audiences, 2 * plan.price.day)  # largest loss of a partly changed day
         recorded = self._budgets.record_within_factor(state, window.window_end, plan.release.name, line, changed)
         return None if recorded else "factor"

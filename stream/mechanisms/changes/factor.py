@@ -48,7 +48,7 @@ _DIGITS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class MatrixFactor:
     """The factor for a number of visits and a tick length."""
 
     visits: int
@@ -77,7 +77,7 @@ class Factor:
         return _gains(self.order, self.ticks)
 
 
-def factor_of(visits: int, tick: Micros) -> Factor:
+def factor_of(visits: int, tick: Micros) -> MatrixFactor:
     """Return the factor for a number of visits and a tick length.
 
     Raises:
@@ -88,7 +88,7 @@ def factor_of(visits: int, tick: Micros) -> Factor:
     if tick < SHORTEST_TICK:
         least = SHORTEST_TICK // MINUTE
         raise UsageError(f"tick must be at least {least}min where changes are counted, got {tick // MINUTE}min")
-    return Factor(visits, -(-LONGEST_DAY // tick))
+    return MatrixFactor(visits, -(-LONGEST_DAY // tick))
 
 
 @lru_cache(maxsize=16)
@@ -101,7 +101,7 @@ def rounded_weights(order: Fraction, ticks: int) -> Ints:
     return read_only(np.array(found, dtype=np.int64))
 
 
-def weighted_sum(factor: Factor, position: int, positions: Ints, changes: Ints) -> Ints:
+def weighted_sum(factor: MatrixFactor, position: int, positions: Ints, changes: Ints) -> Ints:
     """Return Σ_s C'(position - s) d(s) of each node, exactly.
 
     Args:
@@ -113,7 +113,7 @@ def weighted_sum(factor: Factor, position: int, positions: Ints, changes: Ints) 
     return np.asarray((factor.weights[position - positions][:, None] * changes).sum(axis=0, dtype=np.int64))
 
 
-def reconstructed(factor: Factor, measured: Floats) -> Floats:
+def reconstructed(factor: MatrixFactor, measured: Floats) -> Floats:
     """Return y at the last of some ticks, of each node.
 
     Args:
@@ -123,7 +123,7 @@ def reconstructed(factor: Factor, measured: Floats) -> Floats:
     return ordered_sum(factor.inverse[: len(measured)][::-1, None] * measured)
 
 
-def held_measurement(factor: Factor, measured: Floats) -> Floats:
+def held_measurement(factor: MatrixFactor, measured: Floats) -> Floats:
     """Return what stands for u' at a tick that was not released: with it, y stays what it was the tick before.
 
     Counts of such a tick are not read: their change is part of that at the next tick that is. So d is 0 there.

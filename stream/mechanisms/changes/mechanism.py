@@ -29,7 +29,7 @@ from stream.encryption import join_parts, split_parts
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.changes import filter as noise_filter
-from stream.mechanisms.changes.factor import Factor, held_measurement, reconstructed, weighted_sum
+from stream.mechanisms.changes.factor import MatrixFactor, held_measurement, reconstructed, weighted_sum
 from stream.mechanisms.changes.filter import NoiseLaw, Smoothed, Track, Usual
 from stream.mechanisms.changes.noise import change_noise, check_chain
 from stream.mechanisms.exact import Floats, Ints
@@ -66,7 +66,7 @@ class DayChanges:
 class ChangeSums:
     """An operator: the bounded counts of a tick -> C'd at this tick, shape [nodes]; both restricted."""
 
-    factor: Factor
+    factor: MatrixFactor
     nodes: int
 
     def initial(self) -> DayChanges:
@@ -105,7 +105,7 @@ class ChangeSums:
             raise wrong from None
 
 
-def _check_position(factor: Factor, position: int, last: int) -> None:
+def _check_position(factor: MatrixFactor, position: int, last: int) -> None:
     if not 0 <= position < factor.ticks:
         raise UsageError(f"position must be 0 to {factor.ticks - 1}, within a day of 25 hours, got {position}")
     if position <= last:
@@ -151,7 +151,7 @@ class Changes:
     a day begins where ``slot.day`` changes.
     """
 
-    factor: Factor
+    factor: MatrixFactor
     variance: Fraction
     """σ'² of this audience, in units of u'."""
     variances: tuple[Fraction, ...]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.changes.factor import Factor, factor_of, held_measurement, reconstructed, weighted_sum
+from stream.mechanisms.changes.factor import MatrixFactor, factor_of, held_measurement, reconstructed, weighted_sum
 from stream.records import MINUTE
 
 DAY = factor_of(4, 5 * MINUTE)
@@ -59,7 +59,7 @@ def test_noisy_count_stays_where_a_tick_was_not_released() -> None:
 
 @pytest.mark.parametrize(("tick", "ticks"), [(5, 300), (6, 250), (8, 188), (10, 150), (30, 50)])
 def test_day_of_25_hours_fits_every_tick_length(tick: int, ticks: int) -> None:
-    assert factor_of(4, tick * MINUTE) == Factor(4, ticks)
+    assert factor_of(4, tick * MINUTE) == MatrixFactor(4, ticks)
 
 
 def test_rules_are_named() -> None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream
+from stream.accounting.charge_history import ChargeHistory, ChargeLine
 from stream.accounting.costs import coalition_cost
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.state_json import decode_history, encode_history
@@ -114,7 +114,7 @@ def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
     with pytest.raises(UsageError, match="got 'gauss'"):
         coalition_cost("gauss", [ONE])
     charged = ChargeHistory()
-    charged.note(MINUTE, "r/1/1", ChargeStream("gauss", 1, ("a",)), {"board": ONE})
+    charged.note(MINUTE, "r/1/1", ChargeLine("gauss", 1, ("a",)), {"board": ONE})
     with pytest.raises(UsageError, match="got 'gauss'"):
         count_exponent(charged, "a", (0, 2 * MINUTE), 1)
     with pytest.raises(UsageError, match="got 'gauss'"):

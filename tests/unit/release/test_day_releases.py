@@ -265,7 +265,7 @@ def test_a_day_that_was_paid_is_remembered_when_the_next_one_is_paid() -> None:
         paid.record_payment("r", day, "terms")
     assert [paid.status("r", day, "terms") for day in (first, second)] == [DayPaymentStatus.PAID] * 2
     moved = first._replace(start=first.start - 8 * HOUR, end=first.end - 8 * HOUR)
-    assert paid.status("r", moved, "terms") is DayPaymentStatus.OTHERWISE
+    assert paid.status("r", moved, "terms") is DayPaymentStatus.OTHER_TERMS
 
 
 def window_of(end: Micros, day: PrivacyDay) -> OccupancyWindow:
