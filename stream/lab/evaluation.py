@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import UsageError
-from stream.mechanisms.heatmap import COLOURS, Floats, Ints, Usual, colours, usual_of
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.heatmap import COLOURS, Usual, colours, usual_of
 
 # Utility of heat maps.
 

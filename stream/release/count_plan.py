@@ -23,7 +23,7 @@ from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
 from stream.mechanisms.exact import Ints
-from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.filter.learning import LearningFilter
 from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.hierarchy import Hierarchy, Pruning
 from stream.mechanisms.level_sums import level_sums
@@ -266,10 +266,10 @@ class TreePlan(CountPlan):
         )  # fmt: skip
 
     def _measured(self, laws: Laws, epsilon: Fraction) -> MeasuredTree:
-        filters: tuple[NightlyFilter, ...] = ()
+        filters: tuple[LearningFilter, ...] = ()
         if self.release.mechanism == "filter":
             filters = tuple(
-                NightlyFilter(RegimeFilter(tuple(self._most[here].tolist()), law, self.release.calendar))
+                LearningFilter(RegimeFilter(tuple(self._most[here].tolist()), law, self.release.calendar))
                 for here, law in zip(self.tree.levels, laws[epsilon], strict=True)
             )
         return MeasuredTree(self.tree, laws[epsilon], tuple(zip(*laws.values(), strict=True)), filters)

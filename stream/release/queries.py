@@ -29,8 +29,8 @@ import numpy as np
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Ratio, Values
-from stream.mechanisms.exact import Ints
-from stream.mechanisms.heatmap import Floats, HeatMap, Passed, Past, Shown
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.heatmap import HeatMap, HeatMapInput, HeatMapState, HeatMapWindow
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.noise import sum_half_width_95
 from stream.mechanisms.queries import STATISTICS, GroupWindowSum, JumpDrop, LowSignal, QueryHistory, WindowSum, rounded
@@ -70,17 +70,19 @@ class HeatPlan:
         return audience in self.plan.release.epsilon
 
     def step(
-        self, state: Past | None, values: Values | None, end: Micros, epsilon: Fraction | None = None
-    ) -> tuple[Past, Shown | None]:
+        self, state: HeatMapState | None, values: Values | None, end: Micros, epsilon: Fraction | None = None
+    ) -> tuple[HeatMapState, HeatMapWindow | None]:
         """Process a window's values (None: denied) and its end; return the next state and the colours, None while
         too few windows are known. The result depends on ``epsilon`` through the values only."""
         del epsilon
         released = None if values is None else values.values[: len(self.plan.names)]
-        item = Passed(slot_of(end, self._timezone, self._day_starts), released)
+        item = HeatMapInput(slot_of(end, self._timezone, self._day_starts), released)
         after, [shown] = self.stage.step(self.stage.initial() if state is None else state, item)
         return after, shown
 
-    def record(self, header: RecordHeader, audience: str, shown: Shown | None, reason: str | None) -> CountRecord:
+    def record(
+        self, header: RecordHeader, audience: str, shown: HeatMapWindow | None, reason: str | None
+    ) -> CountRecord:
         """Return the record of a window's colours, or a record without them that contains the reason."""
         plan, release = self.plan, self.plan.release
         epsilon = release.epsilon[audience]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Values, noisy_of
-from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, window_of
+from stream.mechanisms.filter.history import DayRevision, HourRevision, RevisedWindow, RevisionInput, window_of
 from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
 from stream.operators import Operator
 from stream.policy.counts import CountRelease, Span
@@ -30,14 +30,14 @@ from stream.release.state import OperatorState
 from stream.schemas import private_topic
 
 
-class RevisionOperator(Operator[Any, Passed, Revised], Protocol):
+class RevisionOperator(Operator[Any, RevisionInput, RevisedWindow], Protocol):
     """Revises the windows of an hour or of a day."""
 
     @property
     def mechanism(self) -> DayRevisable:
         """The mechanism whose values are revised."""
 
-    def finish(self, state: Any, now: Any) -> list[Revised]:
+    def finish(self, state: Any, now: Any) -> list[RevisedWindow]:
         """Return revisions of all remaining windows, given the mechanism's current state."""
 
     def most_bytes(self, tick: Micros) -> int:
@@ -77,7 +77,7 @@ class RevisionPlan:
         for epsilon, stage in self._of.items():
             name, values = self._state_name(epsilon), made.get(epsilon)
             start = before.get(self._plan.state_name(epsilon))
-            item = Passed(
+            item = RevisionInput(
                 end, None if values is None else window_of(end, window.coverage, noisy_of(values), slot),
                 stage.mechanism.initial() if start is None else start, values,
             )  # fmt: skip
@@ -91,7 +91,7 @@ class RevisionPlan:
             revised = stage.finish(buffered.pop(self._state_name(epsilon), stage.initial()), now)
             yield from self._records(epsilon, revised)
 
-    def _records(self, epsilon: Fraction, revised: list[Revised]) -> Iterator[Published]:
+    def _records(self, epsilon: Fraction, revised: list[RevisedWindow]) -> Iterator[Published]:
         release, writer = self._plan.release, self._writer
         readers = [audience for audience, own in release.epsilon.items() if own == epsilon]
         for each in revised:
@@ -129,7 +129,7 @@ def check_revisions(policy: PolicyDocument, file: str = "policy") -> None:
 
 def _operator(release: CountRelease, mechanism: CountMechanism, span: Span) -> RevisionOperator:
     if span == "1h" and isinstance(mechanism, Revisable):
-        return Revision(mechanism)
+        return HourRevision(mechanism)
     if span == "1d" and isinstance(mechanism, DayRevisable):
-        return DayHistory(mechanism)
+        return DayRevision(mechanism)
     raise PolicyError(f"release '{release.name}': revise must be used with a mechanism whose values can be revised")

@@ -20,10 +20,10 @@ from stream.accounting.state_json import decode_history, decode_ledger, encode_h
 from stream.encryption import join_parts, split_parts
 from stream.local_time import busiest_month, within_month
 from stream.mechanisms.changes.mechanism import DayChanges
-from stream.mechanisms.filter.history import Days, StoredWindow
-from stream.mechanisms.filter.learning import NightlyState
+from stream.mechanisms.filter.history import BufferedWindows, Days
+from stream.mechanisms.filter.learning import LearningState
 from stream.mechanisms.grouper import GrouperState
-from stream.mechanisms.heatmap import Past
+from stream.mechanisms.heatmap import HeatMapState
 from stream.mechanisms.hierarchy import HierarchyState
 from stream.mechanisms.noisy_alarm import Alarms
 from stream.mechanisms.queries import QueryHistory
@@ -207,11 +207,11 @@ def blocked_until(
     return through + (max(owner.w for owner in owners) - 1) * max(owner.tick_length for owner in owners)
 
 
-CountState = GrouperState | HierarchyState | NightlyState | tuple[NightlyState, ...] | Publication | None
+CountState = GrouperState | HierarchyState | LearningState | tuple[LearningState, ...] | Publication | None
 """State of a count mechanism; None for plain noise."""
-QueryState = QueryHistory | Past | Alarms
+QueryState = QueryHistory | HeatMapState | Alarms
 """State of a query, or of decisions on released counts."""
-RevisionState = StoredWindow | Days
+RevisionState = BufferedWindows | Days
 """State of the revision of an hour's or a day's windows."""
 OperatorState = CountState | QueryState | RevisionState | FeedState | ForecastState | DayChanges
 

@@ -118,12 +118,12 @@ def reconstructed(factor: MatrixFactor, measured: Floats) -> Floats:
 
     Args:
         factor: of the release.
-        measured: u' at all ticks of the day so far, shape [ticks, nodes]; ``held_measurement`` where there is none.
+        measured: u' at all ticks of the day so far, shape [ticks, nodes]; ``imputed_measurement`` where there is none.
     """
     return ordered_sum(factor.inverse[: len(measured)][::-1, None] * measured)
 
 
-def held_measurement(factor: MatrixFactor, measured: Floats) -> Floats:
+def imputed_measurement(factor: MatrixFactor, measured: Floats) -> Floats:
     """Return what stands for u' at a tick that was not released: with it, y stays what it was the tick before.
 
     Counts of such a tick are not read: their change is part of that at the next tick that is. So d is 0 there.

@@ -29,7 +29,7 @@ from stream.encryption import join_parts, split_parts
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.changes import filter as noise_filter
-from stream.mechanisms.changes.factor import MatrixFactor, held_measurement, reconstructed, weighted_sum
+from stream.mechanisms.changes.factor import MatrixFactor, imputed_measurement, reconstructed, weighted_sum
 from stream.mechanisms.changes.filter import NoiseLaw, Smoothed, Track, Usual
 from stream.mechanisms.changes.noise import change_noise, check_chain
 from stream.mechanisms.exact import Floats, Ints
@@ -207,7 +207,7 @@ class Changes:
         _check_position(self.factor, item.position, len(state.released) - 1)
         prior, track, measured = self._prior(state), state.track, state.measured
         for position in range(len(measured), item.position):
-            measured = np.vstack([measured, held_measurement(self.factor, measured)])
+            measured = np.vstack([measured, imputed_measurement(self.factor, measured)])
             track, _ = noise_filter.advance(self.law, prior, track, position, None)
         drawn = change_noise(item.key, item.context, counts_digest(item.counts), self.variances, self.nodes)
         measured = np.vstack([measured, (item.counts + drawn[self.variance]).astype(np.float64)])

@@ -7,11 +7,11 @@ regimes, moves the counts, weighs them by the likelihood of the noisy value y, w
 e**(-(y-z)²/2σ²), and returns the median. There is one joint posterior, not one per regime normalised apart: a regime
 that was wrong for a while returns by mixing, so that the filter follows a jump after a quiet week at once.
 
-A tick works on windows of the counts that are not practically excluded (``support``); the mass of the calendar's copy
+A tick works on ranges of the counts that are not practically excluded (``support``); the mass of the calendar's copy
 beyond them is computed separately (``support.above``, ``support.below``). Inside a tick, cells have the shape
-[16, copies, counts, zones]: regimes come first, since mixing works on them most. Counts are those of windows: nothing
+[16, copies, counts, zones]: regimes come first, since mixing works on them most. Counts are those of ranges: nothing
 moves in from beyond their ends; what moves out is dropped when counts are weighed, or computed separately. Zeros after
-a window do not change a sum over counts.
+a range do not change a sum over counts.
 
 Bytes do not depend on the machine: elementwise + − × ÷ in a fixed order, own exp and ln, sums in a fixed
 order (halves, or running), and a tolerance where a sum decides an integer. P is computed and stored in 32 bits, and
@@ -44,8 +44,8 @@ from stream.mechanisms.filter.model import (
 )
 from stream.mechanisms.filter.posterior import TAKE, Posterior, joined
 from stream.mechanisms.filter.state import FilterState, Prepared, StateForm
-from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks, stored_posterior, windows
-from stream.mechanisms.filter.updates import lean, mix, move, observe, running_sum, switched
+from stream.mechanisms.filter.support import Chunk, CountRanges, Grids, chunks, count_ranges, stored_posterior
+from stream.mechanisms.filter.updates import mix, move, observe, running_sum, switched, weigh_by_calendar
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 BAND = 0.96
@@ -114,7 +114,7 @@ class RegimeFilter:
         """Process one tick of all zones; return the state after it and the estimates, in registry order."""
         zones = len(self.capacities)
         estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
-        processed = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
+        processed = count_ranges(state.posterior, self.grids.capacities, item.noisy, self.noise)
         prepared = self._prepared(state, item.slot)
         tails = self._tails(prepared, processed)
         parts: list[tuple[Ints, Posterior]] = []
@@ -153,8 +153,8 @@ class RegimeFilter:
             h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
         return weight
 
-    def _tails(self, prepared: Prepared, processed: Windows) -> tuple[Floats, Floats] | None:
-        """Return the weighed mass below and above each window, for mass 1 at its ends; shape [15, zones] each.
+    def _tails(self, prepared: Prepared, processed: CountRanges) -> tuple[Floats, Floats] | None:
+        """Return the weighed mass below and above each range, for mass 1 at its ends; shape [15, zones] each.
 
         Only the calendar's copy has some: None where it is off.
         """
@@ -188,7 +188,7 @@ class RegimeFilter:
             ends = p[1:, 1, 0], p[1:, 1][:, chunk.width - 1, np.arange(len(chunk.zones))]
             beyond = sum(end * tail[:, chunk.zones] for end, tail in zip(ends, tails, strict=True))
             weight = prepared.weight[self.grids.places(chunk)]
-            lean(p[1:, 1], weight, before, np.asarray(beyond, np.float32))
+            weigh_by_calendar(p[1:, 1], weight, before, np.asarray(beyond, np.float32))
         return p
 
     def _stored_posterior(self, chunk: Chunk, p: Cells) -> Posterior:
