@@ -48,7 +48,7 @@ class ChargeHistory:
     """The count charges of a site's latest windows, or of all its windows."""
 
     lines: dict[str, ChargeLine] = field(default_factory=dict)
-    """``release/version/attempt`` -> the line."""
+    """``line_name`` -> the line."""
     days: dict[int, dict[Micros, Window]] = field(default_factory=dict)
     """UTC day -> end of a window -> its charges."""
     _kinds: dict[Window, Window] = field(default_factory=dict, repr=False, compare=False)

@@ -41,7 +41,7 @@ class RevisedDay(NamedTuple):
     median: Ints
     """Shape [windows of the day, zones]."""
     half_width: Ints
-    """Likewise; see ``revision.median_and_band``."""
+    """Likewise; see ``filter.smoothing.median_and_band``."""
     is_last: bool
     """Whether this is the last part of the zones."""
 

@@ -263,13 +263,13 @@ def chain(key: bytes, context: Context, digest: bytes, epsilons: Sequence[Fracti
     for finer, coarser in pairwise(descending):
         keep_label = context.label(Draw.CHAIN_KEEP, finer, coarser, digest=digest)
         add_label = context.label(Draw.CHAIN_ADD, finer, coarser, digest=digest)
-        kept = bernoulli(key, keep_label, keep(finer, coarser), n)
+        kept = bernoulli(key, keep_label, keep_probability(finer, coarser), n)
         noise[coarser] = noise[finer] + np.where(kept, 0, discrete_laplace(key, add_label, coarser, n))
     return noise
 
 
 @lru_cache(maxsize=256)
-def keep(finer: Fraction, coarser: Fraction) -> Irrational:
+def keep_probability(finer: Fraction, coarser: Fraction) -> Irrational:
     """Return p_0, the probability that the coarser value equals the finer one."""
 
     def p_0() -> Decimal:

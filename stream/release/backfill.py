@@ -104,7 +104,7 @@ class PolicyReplay:
         name = line_name(event.release, self._version, event.attempt, line.day)
         state.charged.note(event.window_end, name, line, {event.audience: cost})
 
-    def pass_by(self, state: ReleaseState, entry: Entry) -> None:
+    def block_later_releases(self, state: ReleaseState, entry: Entry) -> None:
         """Block later releases of an entry's subject: its window, its local day, or its privacy day's run.
 
         Releases that carry publications over windows must wait, since the publication that the entry made is unknown.
@@ -147,7 +147,7 @@ def count_as_published(
             policy = policies[version]
             known[version] = PolicyReplay(policy, present if site in present.site else policy, site)
         known[version].apply(state, entry)
-        known[version].pass_by(state, entry)
+        known[version].block_later_releases(state, entry)
         state.ledger.sequence, state.ledger.head = entry["sequence"] + 1, entry["hash"]
     state.charged.forget(state.released_until)
 

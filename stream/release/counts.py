@@ -231,7 +231,7 @@ class CountReleases:
                 operators |= revision.stages
         return operators | {stream.state_name: stream for stream in self._estimates}
 
-    def owners(self) -> dict[str, PublicationKey]:
+    def publication_keys(self) -> dict[str, PublicationKey]:
         """Return the publication keys of the releases that carry publications."""
         return {plan.release.name: plan.publication_key for plan in self._plans if plan.publication_key is not None}
 

@@ -50,8 +50,8 @@ class RevisionPlan:
     def __init__(self, plan: CountPlan, span: Span, site: Site, writer: LedgerWriter) -> None:
         self._plan, self._span, self._writer = plan, span, writer
         self._site = site
-        self._of = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
-        self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._of.items()}
+        self._operators = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
+        self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._operators.items()}
         """State name -> operator of the state between windows."""
 
     def _state_name(self, epsilon: Fraction) -> str:
@@ -74,7 +74,7 @@ class RevisionPlan:
         """
         end = window.window_end
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
-        for epsilon, stage in self._of.items():
+        for epsilon, stage in self._operators.items():
             name, values = self._state_name(epsilon), made.get(epsilon)
             start = before.get(self._plan.state_name(epsilon))
             item = RevisionInput(
@@ -86,7 +86,7 @@ class RevisionPlan:
 
     def finish(self, buffered: MutableMapping[str, OperatorState]) -> Iterator[Published]:
         """Publish revisions of all remaining windows, from the windows so far."""
-        for epsilon, stage in self._of.items():
+        for epsilon, stage in self._operators.items():
             now = buffered.get(self._plan.state_name(epsilon), stage.mechanism.initial())
             revised = stage.finish(buffered.pop(self._state_name(epsilon), stage.initial()), now)
             yield from self._records(epsilon, revised)

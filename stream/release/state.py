@@ -181,10 +181,10 @@ def continued(old: Mapping[str, PublicationKey], new: Mapping[str, PublicationKe
         old: release -> key, of the carried publications.
         new: release -> key, of the releases that may continue one.
     """
-    found = {name: name for name, owner in new.items() if old.get(name) == owner}
+    found = {name: name for name, key in new.items() if old.get(name) == key}
     free = [name for name in old if name not in found]
-    for name, owner in new.items():
-        match = next((other for other in free if old[other] == owner), None)
+    for name, key in new.items():
+        match = next((other for other in free if old[other] == key), None)
         if name not in found and match is not None:
             found[name] = match
             free.remove(match)
@@ -201,10 +201,10 @@ def blocked_until(
         ended: publications that no release continues.
         started: releases without a publication to continue.
     """
-    owners = [*ended.values(), *started.values()]
-    if not owners:
+    keys = [*ended.values(), *started.values()]
+    if not keys:
         return through
-    return through + (max(owner.w for owner in owners) - 1) * max(owner.tick_length for owner in owners)
+    return through + (max(key.w for key in keys) - 1) * max(key.tick_length for key in keys)
 
 
 CountState = GrouperState | HierarchyState | LearningState | tuple[LearningState, ...] | Publication | None
@@ -253,7 +253,7 @@ def encode_release_state(state: ReleaseState, operators: Mapping[str, bytes]) ->
     head = {"ledger": encode_ledger(state.ledger), "day": state.key_day, "through": state.released_until}
     head |= {"closed": state.closed}
     coverage = {day: str(least) for day, least in state.coverage.items()}
-    carried = {name: owner.document() for name, owner in sorted(state.publication_keys.items())}
+    carried = {name: key.document() for name, key in sorted(state.publication_keys.items())}
     head |= {"asked": encode_queried_days(state.queried_days), "charged": encode_history(state.charged)}
     head |= {"coverage": coverage, "carried": carried, "waits": state.blocked_until}
     head |= {"paid": encode_paid(state.paid_days)} if state.paid_days.terms else {}

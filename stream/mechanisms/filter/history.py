@@ -287,11 +287,11 @@ class DayRevision:
             raise DataError("day history: must list days, their windows, and what is known of them") from None
 
     def _day(self, row: list[Any], revised: bytes | None) -> StoredDay:
-        number, ends, coverages, is_told, published = row
+        number, ends, coverages, is_complete, published = row
         known = None
         if revised is not None:
             known = np.frombuffer(revised, _INTS).astype(np.int64).reshape(2, len(ends), self.mechanism.nodes)
-        return StoredDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_told, published)
+        return StoredDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_complete, published)
 
 
 def _at_a_time(day: StoredDay) -> int:
