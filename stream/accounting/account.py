@@ -255,7 +255,7 @@ class Account:
         so that the units of one tick are never reported too low.
         """
         days = self._days(state, end)
-        paid = frozenset(of for of, run in state.runs.items() if any(run.epsilons_of(day) for day in days))
+        paid = frozenset(key for key, run in state.runs.items() if any(run.epsilons_of(day) for day in days))
         return {reader: self._units(state, reader, end, paid, days) for reader in self.readers}
 
     def _add_window(self, state: AccountState, end: Micros, charges: list[CountCharge]) -> frozenset[RunKey]:
@@ -312,10 +312,10 @@ class Account:
     def _reader(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunKey]) -> ReaderSpend:
         """Return a reader's payments at the end of a window that these runs paid for."""
         audiences = self.readers[reader]
-        seen = {of: run for of, run in state.runs.items() if of.audience in audiences}
+        seen = {key: run for key, run in state.runs.items() if key.audience in audiences}
         return ReaderSpend(
             end, state.totals.get(reader, ReaderTotals()),
-            tuple(seen.values()), tuple(run for of, run in seen.items() if of in paid),
+            tuple(seen.values()), tuple(run for key, run in seen.items() if key in paid),
             state.day_spend, reader, audiences, self.ticks_per_observation, self.w,
         )  # fmt: skip
 

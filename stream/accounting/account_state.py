@@ -204,8 +204,8 @@ class AccountState:
         """End the runs of waiting releases: they restart later, and no earlier window pays for a later one."""
         waiting = {(charge.release, charge.audience) for charge in blocked}
         self.runs = {
-            of: run.after_interruption() if (of.release, of.audience) in waiting else run
-            for of, run in self.runs.items()
+            key: run.after_interruption() if (key.release, key.audience) in waiting else run
+            for key, run in self.runs.items()
         }
 
     def pay_runs(self, charges: Iterable[CountCharge], end: Micros, reach: Micros, oldest: Micros) -> frozenset[RunKey]:
@@ -213,7 +213,7 @@ class AccountState:
         paid: dict[RunKey, WindowRun] = {}
         for charge in charges:
             if charge.w > 1 and charge.epsilon > 0:
-                of = RunKey.of_charge(charge)
-                paid[of] = self.runs.get(of, WindowRun(charge.epsilon, charge.w)).with_window(end, reach, oldest)
+                key = RunKey.of_charge(charge)
+                paid[key] = self.runs.get(key, WindowRun(charge.epsilon, charge.w)).with_window(end, reach, oldest)
         self.runs |= paid
         return frozenset(paid)

@@ -40,7 +40,7 @@ class PlainFilter:
         p = self.p
         if self._started:
             p = moved(np.einsum("kjzn,kl->ljzn", mixed(p), np.array(transitions(), dtype=float)), self.capacity)
-        weight = filter_calendar.expect(self.memory, self.capacity, item.slot, self.noise.steepest)
+        weight = filter_calendar.expect(self.memory, self.capacity, item.slot, self.noise.inverse_scale)
         if self._started and self.calendar:
             p = leaning(p, weight)
         p = p * self._likelihood(item.noisy)

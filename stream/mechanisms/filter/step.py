@@ -150,7 +150,7 @@ class RegimeFilter:
         weight = self.grids.zeros(np.float32)
         calendars = [each.calendar for each in state.learnt if each.calendar]
         for calendar, (capacity, _), h in zip(calendars, self.grids.families, self.grids.parts(weight), strict=True):
-            h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
+            h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.inverse_scale)
         return weight
 
     def _tails(self, prepared: Prepared, processed: CountRanges) -> tuple[Floats, Floats] | None:
