@@ -93,7 +93,7 @@ class GrouperState:
 
 @dataclass(frozen=True)
 class Grouper:
-    """The grouper of one epsilon over all zones of a site, a stage of the stream."""
+    """The grouper of one epsilon over all zones of a site, an operator of the stream."""
 
     zones: int
     epsilon: Fraction

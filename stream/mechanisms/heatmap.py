@@ -188,7 +188,7 @@ class HeatMap:
         return head + b"".join(part.astype("<i8").tobytes() for part in parts)
 
     def decode(self, data: bytes) -> HeatMapState:
-        """Return the past of a byte form; DataError where it is not one of this stage."""
+        """Return the past of a byte form; DataError where it is not one of this operator."""
         if len(data) < _HEAD.size + 8 * HALF_HOURS or _HEAD.unpack_from(data)[:3] != (_MAGIC, self.places, self.least):
             raise DataError("heat map state: header does not fit the configuration")
         half_hour, in_half_hour = _HEAD.unpack_from(data)[3:]

@@ -148,17 +148,17 @@ def revised_counts(
     """
     if not isinstance(mechanism, Revisable):
         raise UsageError(f"revise must be used with {' or '.join(names_where('revisable'))}")
-    stage: HourRevision | DayRevision = HourRevision(mechanism) if span == "1h" else DayRevision(mechanism)
-    stage_state: Any = stage.initial()
+    revision: HourRevision | DayRevision = HourRevision(mechanism) if span == "1h" else DayRevision(mechanism)
+    revision_state: Any = revision.initial()
     made, after = list[RevisedWindow](), mechanism.initial()
     for row, (before, after, fresh) in enumerate(_windows(mechanism, naming, times, counts)):  # noqa: B007
         end = int(times[row])
         window = window_of(end, Fraction(1), noisy_of(fresh), naming.slot(end))
-        stage_state, due = stage.step(stage_state, RevisionInput(end, window, before, fresh))
+        revision_state, due = revision.step(revision_state, RevisionInput(end, window, before, fresh))
         made += due
         if progress is not None:
             progress(row + 1)
-    revised = [each.values for each in (*made, *stage.finish(stage_state, after))]
+    revised = [each.values for each in (*made, *revision.finish(revision_state, after))]
     return np.array([v.values for v in revised]), np.array([v.half_width for v in revised])
 
 

@@ -226,9 +226,9 @@ class CountReleases:
             if isinstance(plan, ChangePlan):
                 operators[plan.sums_name] = plan.sums
             for query in self._queries[plan.release.name]:
-                operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
+                operators |= {query.state_name(epsilon): query.operator for epsilon in plan.mechanisms}
             for revision in self._revisions[plan.release.name]:
-                operators |= revision.stages
+                operators |= revision.operators
         return operators | {stream.state_name: stream for stream in self._estimates}
 
     def publication_keys(self) -> dict[str, PublicationKey]:
@@ -257,8 +257,8 @@ class CountReleases:
                     own = plan.state_name(epsilon)
                     state.operator_states[own] = mechanism.decode(parts[own])
                 for revision in self._revisions[name]:
-                    held = {each: stage for each, stage in revision.stages.items() if each in parts}
-                    state.operator_states |= {each: stage.decode(parts[each]) for each, stage in held.items()}
+                    carried = {each: operator for each, operator in revision.operators.items() if each in parts}
+                    state.operator_states |= {each: operator.decode(parts[each]) for each, operator in carried.items()}
 
     def carry_over(self, state: ReleaseState, carried: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
         """Continue publications of another policy.

@@ -58,7 +58,7 @@ class HeatPlan:
     def __init__(self, plan: CountPlan, query: Query, site: Site) -> None:
         self.plan = plan
         self.query = query
-        self.stage = HeatMap(len(plan.names), query.windows)
+        self.operator = HeatMap(len(plan.names), query.windows)
         self._timezone, self._day_starts = site.timezone, site.day_starts or MIDNIGHT
 
     def state_name(self, epsilon: Fraction) -> str:
@@ -77,7 +77,7 @@ class HeatPlan:
         del epsilon
         released = None if values is None else values.values[: len(self.plan.names)]
         item = HeatMapInput(slot_of(end, self._timezone, self._day_starts), released)
-        after, [shown] = self.stage.step(self.stage.initial() if state is None else state, item)
+        after, [shown] = self.operator.step(self.operator.initial() if state is None else state, item)
         return after, shown
 
     def record(
@@ -130,7 +130,7 @@ def _rounded(numbers: Floats) -> Sequence[float]:
 
 
 # Window sums, jumps and low signals.
-Stage = WindowSum | GroupWindowSum | JumpDrop | LowSignal
+QueryOperator = WindowSum | GroupWindowSum | JumpDrop | LowSignal
 
 
 class QueryResult(NamedTuple):
@@ -149,9 +149,9 @@ class QueryPlan:
     def __init__(self, plan: CountPlan, query: Query) -> None:
         self.plan = plan
         self.query = query
-        self.stage = self._stage()
+        self.operator = self._operator()
 
-    def _stage(self) -> Stage:
+    def _operator(self) -> QueryOperator:
         release, query = self.plan.release, self.query
         zones, windows = len(self.plan.names), query.windows
         grouped = release.declared.grouped and not release.shares
@@ -182,11 +182,11 @@ class QueryPlan:
         """
         del end, epsilon
         item = None if values is None else self._item(values)
-        after, [numbers] = self.stage.step(self.stage.initial() if state is None else state, item)
+        after, [numbers] = self.operator.step(self.operator.initial() if state is None else state, item)
         return after, None if values is None or numbers is None else QueryResult(numbers, values, after)
 
     def _item(self, values: Values) -> Any:
-        """Return the stage's input for a window; where half-widths are kept, they follow the values."""
+        """Return the operator's input for a window; where half-widths are kept, they follow the values."""
         n = len(self.plan.names)
         if self._by_group:
             return values.groups
@@ -291,7 +291,7 @@ class FreeQuery(Protocol):
         """The query in the policy."""
 
     @property
-    def stage(self) -> Operator[Any, Any, Any]:
+    def operator(self) -> Operator[Any, Any, Any]:
         """The operator of its history."""
 
     def state_name(self, epsilon: Fraction) -> str:

@@ -51,7 +51,7 @@ class RevisionPlan:
         self._plan, self._span, self._writer = plan, span, writer
         self._site = site
         self._operators = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
-        self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._operators.items()}
+        self.operators = {self._state_name(epsilon): operator for epsilon, operator in self._operators.items()}
         """State name -> operator of the state between windows."""
 
     def _state_name(self, epsilon: Fraction) -> str:
@@ -74,21 +74,21 @@ class RevisionPlan:
         """
         end = window.window_end
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
-        for epsilon, stage in self._operators.items():
+        for epsilon, operator in self._operators.items():
             name, values = self._state_name(epsilon), made.get(epsilon)
             start = before.get(self._plan.state_name(epsilon))
             item = RevisionInput(
                 end, None if values is None else window_of(end, window.coverage, noisy_of(values), slot),
-                stage.mechanism.initial() if start is None else start, values,
+                operator.mechanism.initial() if start is None else start, values,
             )  # fmt: skip
-            buffered[name], revised = stage.step(buffered.get(name, stage.initial()), item)
+            buffered[name], revised = operator.step(buffered.get(name, operator.initial()), item)
             yield from self._records(epsilon, revised)
 
     def finish(self, buffered: MutableMapping[str, OperatorState]) -> Iterator[Published]:
         """Publish revisions of all remaining windows, from the windows so far."""
-        for epsilon, stage in self._operators.items():
-            now = buffered.get(self._plan.state_name(epsilon), stage.mechanism.initial())
-            revised = stage.finish(buffered.pop(self._state_name(epsilon), stage.initial()), now)
+        for epsilon, operator in self._operators.items():
+            now = buffered.get(self._plan.state_name(epsilon), operator.mechanism.initial())
+            revised = operator.finish(buffered.pop(self._state_name(epsilon), operator.initial()), now)
             yield from self._records(epsilon, revised)
 
     def _records(self, epsilon: Fraction, revised: list[RevisedWindow]) -> Iterator[Published]:

@@ -164,7 +164,7 @@ class FreeDecision(ThresholdPlan):
         self.query = release
         self._at = [plan.names.index(zone) for zone in self.covered]
         self._alarms = {epsilon: self._alarm(epsilon) for epsilon in plan.mechanisms}
-        self.stage = next(iter(self._alarms.values()))
+        self.operator = next(iter(self._alarms.values()))
 
     def _alarm(self, epsilon: Fraction) -> NoisyAlarm:
         release, law = self.release, self.plan.mechanisms[epsilon].noise

@@ -168,7 +168,7 @@ class HourRevision:
         return join_parts({"windows": windows}, {"noisy": noisy} | states)
 
     def decode(self, data: bytes) -> BufferedWindows:
-        """Return the state of a byte form; DataError where it is not one of this stage."""
+        """Return the state of a byte form; DataError where it is not one of this operator."""
         head, parts = split_parts(data)
         try:
             rows, noisy = head["windows"], np.frombuffer(parts["noisy"], dtype=_NOISY).astype(np.int64)
@@ -279,7 +279,7 @@ class DayRevision:
         return join_parts({"days": days}, revised)
 
     def decode(self, data: bytes) -> Days:
-        """Return the state of a byte form; DataError where it is not one of this stage."""
+        """Return the state of a byte form; DataError where it is not one of this operator."""
         head, parts = split_parts(data)
         try:
             return tuple(self._day(row, parts.get(str(n))) for n, row in enumerate(head["days"]))

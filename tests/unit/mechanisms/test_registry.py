@@ -25,7 +25,7 @@ from stream.policy.mechanisms import (
     ONE_CHAIN,
     Composition,
     Mechanism,
-    Spending,
+    SpendingRule,
     mechanism_named,
     names_where,
 )
@@ -131,24 +131,24 @@ def test_the_account_refuses_a_charge_of_a_mechanism_that_is_not_declared() -> N
 def test_a_declaration_whose_parts_are_not_all_of_epsilon_is_refused() -> None:
     parts = Composition(Fraction(1, 2), Fraction(1, 4))
     with pytest.raises(UsageError, match="add up to 1"):
-        Mechanism(composition=parts, spending=Spending.WINDOW, clamped=True)
+        Mechanism(composition=parts, spending=SpendingRule.WINDOW, clamped=True)
 
 
 def test_noise_that_is_not_the_chains_is_shared_by_no_audiences() -> None:
     with pytest.raises(UsageError, match="must share nothing"):
-        Mechanism(composition=ONE_CHAIN, spending=Spending.WINDOW, own_noise=True, clamped=True)
+        Mechanism(composition=ONE_CHAIN, spending=SpendingRule.WINDOW, own_noise=True, clamped=True)
     alone = Composition(Fraction(0), Fraction(1))
-    Mechanism(composition=alone, spending=Spending.WINDOW, own_noise=True, clamped=True)
+    Mechanism(composition=alone, spending=SpendingRule.WINDOW, own_noise=True, clamped=True)
 
 
 def test_a_price_of_a_day_is_of_noise_that_all_audiences_share() -> None:
     """``policy show`` takes the finest price for that of all audiences together, who would pay the sum."""
     fields: dict[str, Any] = {"composition": Composition(Fraction(0), Fraction(1)), "own_noise": True, "clamped": True}
     with pytest.raises(UsageError, match="by_day: must have one audience"):
-        Mechanism(spending=Spending.WINDOW, by_day=True, **fields)
-    Mechanism(spending=Spending.WINDOW, by_day=True, audiences=1, **fields)
+        Mechanism(spending=SpendingRule.WINDOW, by_day=True, **fields)
+    Mechanism(spending=SpendingRule.WINDOW, by_day=True, audiences=1, **fields)
 
 
 def test_an_epsilon_for_w_windows_pays_for_one_audience_only() -> None:
     with pytest.raises(UsageError, match="audiences: must be 1"):
-        Mechanism(composition=ONE_CHAIN, spending=Spending.EVEN, clamped=True)
+        Mechanism(composition=ONE_CHAIN, spending=SpendingRule.EVEN, clamped=True)
