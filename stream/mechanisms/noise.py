@@ -78,7 +78,9 @@ def discrete_laplace(key: bytes, label: bytes, epsilon: Fraction, n: int) -> Int
 def invert(drawn: Words, epsilon: Fraction, digits: Digits) -> Ints:
     """Map uniform words to discrete Laplace draws; see :func:`stream.mechanisms.inversion.signed`."""
     exact = check_epsilon(epsilon)
-    return signed(drawn, partial(_magnitudes, epsilon=exact), partial(_decide, epsilon=exact), digits)
+    has_table = 64 / exact < _LARGEST_TABLE
+    first = partial(by_table, table=thresholds(exact)) if has_table else partial(_by_ladder, ladder=_ladder(exact))
+    return signed(drawn, first, partial(_decide, epsilon=exact), digits)
 
 
 def check_epsilon(epsilon: Fraction) -> Fraction:
@@ -88,12 +90,6 @@ def check_epsilon(epsilon: Fraction) -> Fraction:
     if epsilon < SMALLEST_EPSILON:
         raise UsageError(f"epsilon must be at least {SMALLEST_EPSILON}, got {epsilon}")
     return epsilon
-
-
-def _magnitudes(uniform: Ints, epsilon: Fraction) -> Magnitudes:
-    if 64 / epsilon < _LARGEST_TABLE:
-        return by_table(uniform, thresholds(epsilon))
-    return _by_ladder(uniform, _ladder(epsilon))
 
 
 @lru_cache(maxsize=64)

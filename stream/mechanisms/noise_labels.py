@@ -33,15 +33,12 @@ def label(*fields: Field) -> bytes:
     Raises:
         UsageError: a field is not a str, bytes, int or Fraction (a bool is none of them).
     """
-    return b"".join(_field(place, field) for place, field in enumerate(fields))
-
-
-def _field(place: int, field: Field) -> bytes:
-    tag, payload = _payload(place, field)
-    return tag + len(payload).to_bytes(8, "big") + payload
+    payloads = (_payload(place, field) for place, field in enumerate(fields))
+    return b"".join(tag + len(payload).to_bytes(8, "big") + payload for tag, payload in payloads)
 
 
 def _payload(place: int, field: Field) -> tuple[bytes, bytes]:
+    """Return the type tag and the payload of a field."""
     if isinstance(field, str):
         return b"s", field.encode()
     if isinstance(field, bytes):

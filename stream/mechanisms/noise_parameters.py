@@ -157,7 +157,7 @@ def noise_chain(
         raise UsageError(f"parameters must be of one kind, got {', '.join(sorted(kinds)) or 'none'}")
     (kind,) = kinds
     drawn = _LAWS[kind].chain(key, context, digest, [each.exact for each in parameters], n)
-    return {NoiseParameter(kind, exact): values for exact, values in drawn.items()}
+    return {each: drawn[each.exact] for each in parameters}
 
 
 # Tails.
