@@ -24,7 +24,7 @@ from stream.errors import DataError, DestroyedKeyError
 from stream.pipeline import ABSENT, RADIOS
 from stream.policy.counts import LONGEST_W
 from stream.records import DAY, HOUR
-from stream.release.prices import ELSEWHERE
+from stream.release.paid_days import ELSEWHERE
 from stream.sensing.state import FORM, SensingStatus, decode_status
 
 # --- one site -----------------------------------------------------------------------------------------

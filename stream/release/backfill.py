@@ -45,7 +45,7 @@ from stream.release.counts import CountReleases
 from stream.release.forecasts import forecast_streams
 from stream.release.ledger_entries import EntryReader
 from stream.release.ledger_writer import LedgerWriter
-from stream.release.prices import ELSEWHERE, STREAMS
+from stream.release.paid_days import ELSEWHERE, STREAMS
 from stream.release.state import LocalDay, QueriedDays, ReleaseState
 from stream.release.thresholds import free_thresholds
 from stream.release.validation import Policy

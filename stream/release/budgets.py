@@ -25,7 +25,8 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.records import WAITING, Micros, OccupancyWindow
 from stream.release.count_plan import CountPlan
-from stream.release.prices import DayPaymentStatus, DayPrices
+from stream.release.paid_days import DayPaymentStatus
+from stream.release.prices import DayPrices
 from stream.release.state import LocalDay, ReleaseState
 
 SLACK = 2e-9

@@ -38,8 +38,8 @@ from stream.release.count_plan import ChangePlan, CountPlan
 from stream.release.count_records import count_record
 from stream.release.forecasts import ForecastStream, forecast_streams
 from stream.release.ledger_writer import LedgerWriter, RecordHeader
+from stream.release.paid_days import DayPaymentStatus
 from stream.release.people import PeopleStream, people_streams
-from stream.release.prices import DayPaymentStatus
 from stream.release.queries import FreeQuery, free_queries
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState

@@ -34,8 +34,8 @@ from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
 from stream.records import Micros, PrivacyDay
 from stream.release.forecasts import ForecastState
+from stream.release.paid_days import PaidDays, decode_paid, encode_paid
 from stream.release.people import FeedState
-from stream.release.prices import PaidDays, decode_paid, encode_paid
 
 # Queried days.
 #

@@ -39,7 +39,8 @@ from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow,
 from stream.release.budgets import Budgets
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import LedgerWriter, RecordHeader
-from stream.release.prices import STREAMS, DayPaymentStatus, RunPrice, paid_thresholds, thresholds_at
+from stream.release.paid_days import STREAMS, DayPaymentStatus
+from stream.release.prices import RunPrice, paid_thresholds, thresholds_at
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import Levels, ThresholdRecord

@@ -18,7 +18,7 @@ from stream.engine.snapshot import ledger_and_account_only, open_snapshot
 from stream.errors import TacetError
 from stream.policy.fields import decimal_string
 from stream.records import DAY, HOUR, PrivacyDay
-from stream.release.prices import DayPaymentStatus, PaidDays
+from stream.release.paid_days import DayPaymentStatus, PaidDays
 from stream.release.state import ReleaseState, decode_release_state, encode_release_state
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record

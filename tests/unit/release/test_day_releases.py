@@ -15,7 +15,7 @@ from stream.keys import LaboratoryKeys
 from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay
-from stream.release.prices import DayPaymentStatus, PaidDays
+from stream.release.paid_days import DayPaymentStatus, PaidDays
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy, validate
