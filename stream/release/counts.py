@@ -9,6 +9,8 @@ For each count release of a window, in the order of the policy:
 4. Each audience gets one ledger entry and one record.
 5. Queries of these values, and revisions of earlier ones, yield further records; they are free. So do estimates of
    people and forecasts, which read the bytes of the records of step 4.
+
+From step 4 on no count of the window is read.
 """
 
 from __future__ import annotations
@@ -147,7 +149,7 @@ class CountReleases:
         for query in self._queries[release.name]:
             yield from self._answers(state, query, end, header, released, decisions)
         for revision in self._revisions[release.name]:
-            yield from revision.window(state.operator_states, states_before, window, released)
+            yield from revision.window(state.operator_states, states_before, end, window.coverage, released)
         for stream in self._estimates:
             if stream.release == release.name and stream.audience in records:
                 before: Any = state.operator_states.get(stream.state_name, stream.initial())

@@ -22,7 +22,7 @@ from stream.policy.counts import CountRelease, Span
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
-from stream.records import Micros, OccupancyWindow, Published
+from stream.records import Micros, Published
 from stream.release.count_plan import CountPlan, count_plan
 from stream.release.count_records import count_record
 from stream.release.ledger_writer import LedgerWriter
@@ -50,8 +50,8 @@ class RevisionPlan:
     def __init__(self, plan: CountPlan, span: Span, site: Site, writer: LedgerWriter) -> None:
         self._plan, self._span, self._writer = plan, span, writer
         self._site = site
-        self._operators = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
-        self.operators = {self._state_name(epsilon): operator for epsilon, operator in self._operators.items()}
+        self._by_epsilon = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
+        self.operators = {self._state_name(epsilon): operator for epsilon, operator in self._by_epsilon.items()}
         """State name -> operator of the state between windows."""
 
     def _state_name(self, epsilon: Fraction) -> str:
@@ -61,7 +61,8 @@ class RevisionPlan:
         self,
         buffered: MutableMapping[str, OperatorState],
         before: Mapping[str, OperatorState],
-        window: OccupancyWindow,
+        end: Micros,
+        coverage: Fraction,
         made: Mapping[Fraction, Values],
     ) -> Iterator[Published]:
         """Buffer a window that has passed; publish the revisions that are due with it.
@@ -69,16 +70,16 @@ class RevisionPlan:
         Args:
             buffered: operator states by name; those of this revision are updated.
             before: the same states, before the window.
-            window: only its end and coverage are read, no count.
+            end: of the window.
+            coverage: of the window.
             made: its values, for each epsilon that was released.
         """
-        end = window.window_end
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
-        for epsilon, operator in self._operators.items():
+        for epsilon, operator in self._by_epsilon.items():
             name, values = self._state_name(epsilon), made.get(epsilon)
             start = before.get(self._plan.state_name(epsilon))
             item = RevisionInput(
-                end, None if values is None else window_of(end, window.coverage, noisy_of(values), slot),
+                end, None if values is None else window_of(end, coverage, noisy_of(values), slot),
                 operator.mechanism.initial() if start is None else start, values,
             )  # fmt: skip
             buffered[name], revised = operator.step(buffered.get(name, operator.initial()), item)
@@ -86,7 +87,7 @@ class RevisionPlan:
 
     def finish(self, buffered: MutableMapping[str, OperatorState]) -> Iterator[Published]:
         """Publish revisions of all remaining windows, from the windows so far."""
-        for epsilon, operator in self._operators.items():
+        for epsilon, operator in self._by_epsilon.items():
             now = buffered.get(self._plan.state_name(epsilon), operator.mechanism.initial())
             revised = operator.finish(buffered.pop(self._state_name(epsilon), operator.initial()), now)
             yield from self._records(epsilon, revised)
