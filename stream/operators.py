@@ -1,7 +1,7 @@
-"""The interface of a stage of the stream.
+"""The interface of an operator: a stage of the stream, or a part of a stage that has a state of its own.
 
-A stage is an immutable configuration with two functions: ``initial`` returns the state before the first item, and
-``step`` maps a state and an item to the next state and the outputs. No stage reads a clock, a file, the network or a
+An operator is an immutable configuration with two functions: ``initial`` returns the state before the first item, and
+``step`` maps a state and an item to the next state and the outputs. No operator reads a clock, a file, the network or a
 global random generator. Time and keys are arguments, so the outputs depend on state and item alone.
 
 ``step`` may change the state in place. It returns that state or a new one, and the caller must not use the former state
@@ -21,7 +21,7 @@ Produced = TypeVar("Produced")
 
 
 class Operator(Protocol[S, I_contra, Produced]):
-    """One stage of the stream: ``initial`` and ``step``, and the byte form of its state."""
+    """``initial`` and ``step``, and the byte form of the state."""
 
     def initial(self) -> S:
         """Return the state before the first item."""

@@ -38,7 +38,8 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.records import CHANGES, MINUTE
-from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
+from stream.release.attribute_guarantees import AttributePromise, attribute_promises
+from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
 

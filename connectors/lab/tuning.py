@@ -44,7 +44,7 @@ from stream.lab.tuning.bench import (
 from stream.lab.tuning.search import Rules, TriedCandidate, check_rules, search
 from stream.lab.tuning.utility import Bools, Measured, Period, Site, World, world_of
 from stream.local_time import MIDNIGHT
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.policy.fields import decimal_string
 from stream.pseudonyms.rotation import Sightings
 from stream.records import DAY, SECOND, ObservationBatch, OccupancyWindow

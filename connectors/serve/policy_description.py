@@ -25,7 +25,7 @@ from stream.policy.names import floor_level
 from stream.policy.sites import Site, Zone
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
-from stream.release.guarantees import CountPromise, count_promises
+from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.prices import RunPrice
 from stream.release.threshold_guarantees import Say
 from stream.release.validation import Policy

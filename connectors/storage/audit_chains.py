@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from stream.accounting.audit import Audit, ChainLink, ChainObserver, LedgerStart, first_signed_entries, witnesses_of
+from stream.accounting.audit import Audit, ChainLink, ChainWitness, LedgerStart, first_signed_entries, witnesses_of
 from stream.accounting.signed_heads import SignedHead, witnesses
 from stream.engine.snapshot import chains
 from stream.errors import AuditError, DataError
@@ -25,10 +25,10 @@ def audit_of(
         AuditError: the key of ``ledger`` is given, and the first entry of that ledger was not signed with it.
     """
     known = [("the state", heads) for heads in states] + ([] if mark is None else [("the mark", mark)])
-    found: dict[str, list[ChainObserver]] = defaultdict(list)
+    found: dict[str, list[ChainWitness]] = defaultdict(list)
     for name, heads in known:
         for site, link in heads.items():
-            found[site].append(ChainObserver(name, link))
+            found[site].append(ChainWitness(name, link))
     for site, witness in (*witnesses(signed), *witnesses_of(beginnings)):
         found[site].append(witness)
     return Audit(found, audit_key, {} if audit_key is None else first_signed_entries(beginnings, ledger, audit_key))

@@ -23,8 +23,8 @@ from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
 from stream.mechanisms.base import Parameters
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.step import LARGEST_CAPACITY
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.mechanisms.registry import ReleaseContext, mechanism_of, release_counts, revised_counts
 from stream.policy.counts import Span

@@ -41,10 +41,10 @@ from typing import Any, TypedDict
 
 import orjson
 
-from stream.accounting.account_state import AccountState, ReaderTotals, RunOf, WindowRun
+from stream.accounting.account_state import AccountState, ReaderTotals, RunKey, WindowRun
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, CountExponents
-from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.charge_history import ChargeHistory, ChargeLine, line_name
 from stream.accounting.composition import running_price
 from stream.accounting.costs import (
     Cost,
@@ -56,13 +56,13 @@ from stream.accounting.costs import (
     window_cost,
 )
 from stream.accounting.count_exponent import count_exponent
-from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days
+from stream.accounting.day_charges import KEPT, DaySpend, changed_loss, cost_of_days
 from stream.accounting.state_json import decode_account, encode_account
 from stream.accounting.units import (
     PRESENCE_TUPLE,
     UNITS,
     Day,
-    GroupOf,
+    GroupSizes,
     Neighbours,
     Scope,
     added_or_replaced,
@@ -88,7 +88,7 @@ class ReaderSpend:
     """Every run that the reader sees."""
     in_force: tuple[WindowRun, ...]
     """The runs among them that paid for this window."""
-    lines: DayLines
+    day_spend: DaySpend
     reader: str
     audiences: frozenset[str]
     ticks_per_observation: int
@@ -100,7 +100,7 @@ class ReaderSpend:
         return self.totals.largest + sum((run.epsilon for run in self.runs), Fraction(0))
 
     def units(
-        self, days: Iterable[Day], since: Micros, span: Micros, group_of: GroupOf, delta: Fraction
+        self, days: Iterable[Day], since: Micros, span: Micros, group_sizes: GroupSizes, delta: Fraction
     ) -> dict[str, UnitCost]:
         """Return unit -> cost.
 
@@ -108,7 +108,7 @@ class ReaderSpend:
             days: those that count at this window, of every definition.
             since: the last w windows end after it.
             span: of w windows.
-            group_of: how many devices or logins change together in a unit.
+            group_sizes: how many devices or logins change together in a unit.
             delta: at which two days without a pure epsilon are compared.
         """
         window, n = self.totals.at(self.end), self.ticks_per_observation
@@ -116,7 +116,7 @@ class ReaderSpend:
         observation = compose_costs([window.times(n), *(run.cost(n) for run in self.in_force)])
         sliding = compose_costs([self.totals.since(since), *(run.cost(min(run.total, self.w)) for run in self.runs)])
         total = compose_costs([self.totals.total, *(run.cost(run.total) for run in self.runs)])
-        total = total.plus(self.lines.totals.get(self.reader, Cost()))
+        total = total.plus(self.day_spend.totals.get(self.reader, Cost()))
         day, day_moved = max((self._day(day) for day in days), key=lambda pair: _dearness(pair[0], delta))
         now, touched = self._changed(self.end - 1), self._changed(self.end - span)
         twice = observation.twice()
@@ -127,21 +127,21 @@ class ReaderSpend:
             Scope.DAY: added_or_replaced(day, day_moved),
             Scope.TOTAL: {Neighbours.ADD_OR_REMOVE: total},
         }
-        return {name: UnitCost(cost, group_of(unit)) for name, unit, cost in device_costs(costs)}
+        return {name: UnitCost(cost, group_sizes(unit)) for name, unit, cost in device_costs(costs)}
 
     def _changed(self, start: Micros) -> Cost:
         """Return the cost of replacing the paid days that have windows after ``start``."""
-        return cost_of_days(self.lines.since(start, self.audiences), replaced=True)
+        return cost_of_days(self.day_spend.since(start, self.audiences), replaced=True)
 
     def _day(self, day: Day) -> tuple[Cost, Cost]:
         """Return the cost of one device's day, added or removed, and of the same day moved elsewhere."""
         windows = compose_costs([self.totals.on_day(day), *(run.cost_of(day) for run in self.runs)])
-        paid, moved = (self.lines.of_day(day, self.audiences, moved=moved) for moved in (False, True))
+        paid, moved = (self.day_spend.of_day(day, self.audiences, moved=moved) for moved in (False, True))
         return windows.plus(paid), windows.twice().plus(moved)
 
 
 def _dearness(cost: Cost, delta: Fraction) -> tuple[Epsilon, float]:
-    return cost.pure, running_price(cost.tally, delta) if is_infinite(cost.pure) else 0.0
+    return cost.pure, running_price(cost.noises, delta) if is_infinite(cost.pure) else 0.0
 
 
 class EpsilonAtDelta(TypedDict):
@@ -174,7 +174,7 @@ def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> U
 
 
 def _price(unit: UnitCost, pure: Epsilon, delta: Fraction, *, exact: bool) -> float:
-    quick = running_price(unit.cost.tally, delta, unit.group, pure)
+    quick = running_price(unit.cost.noises, delta, unit.group, pure)
     if not exact:
         return quick
     try:
@@ -225,7 +225,7 @@ class Account:
         counts = [charge for charge in item.charges if isinstance(charge, CountCharge)]
         attributes = [charge for charge in item.charges if isinstance(charge, AttributeCharge)]
         state.days = self._days(state, item.window_end)
-        paid: frozenset[RunOf] = frozenset() if attributes else self._add_window(state, item.window_end, counts)
+        paid: frozenset[RunKey] = frozenset() if attributes else self._add_window(state, item.window_end, counts)
         units = {
             reader: self._units(state, reader, item.window_end, paid, state.days, counted=not attributes)
             for reader in self.readers
@@ -255,20 +255,20 @@ class Account:
         so that the units of one tick are never reported too low.
         """
         days = self._days(state, end)
-        paid = frozenset(of for of, run in state.runs.items() if any(run.epsilons_of(day) for day in days))
+        paid = frozenset(key for key, run in state.runs.items() if any(run.epsilons_of(day) for day in days))
         return {reader: self._units(state, reader, end, paid, days) for reader in self.readers}
 
-    def _add_window(self, state: AccountState, end: Micros, charges: list[CountCharge]) -> frozenset[RunOf]:
+    def _add_window(self, state: AccountState, end: Micros, charges: list[CountCharge]) -> frozenset[RunKey]:
         """Add the charges of a window to the state; return the runs that were paid for it."""
         oldest = end - max(self._span, KEPT + self._reach)
         for reader, audiences in self.readers.items():
             before, cost = state.totals.get(reader, ReaderTotals()), window_cost(charges, audiences, self.plain)
-            state.totals[reader] = before.and_window(end, cost, self._reach, oldest)
-        state.lines.pay(charges, end, self.readers)
-        state.lines.forget(end, self._span)
+            state.totals[reader] = before.with_window(end, cost, self._reach, oldest)
+        state.day_spend.pay(charges, end, self.readers)
+        state.day_spend.forget(end, self._span)
         state.end_runs(charge for charge in charges if charge.reason == WAITING)
         for charge in charges:
-            self._note(state.charged, end, charge, state.lines)
+            self._note(state.charged, end, charge, state.day_spend)
         state.charged.forget(end)
         return state.pay_runs(charges, end, self._reach, oldest)
 
@@ -287,16 +287,16 @@ class Account:
         before = {day for day in state.days if day.reaches(end, self._reach)}
         return tuple(sorted(before.union(days_at(end, self.privacy_days, self._reach))))
 
-    def _note(self, charged: ChargeHistory, end: Micros, charge: CountCharge, lines: DayLines) -> None:
+    def _note(self, charged: ChargeHistory, end: Micros, charge: CountCharge, day_spend: DaySpend) -> None:
         """Record how much a window of counts can reveal of an attribute."""
         terms, loss = charge.terms, charge.epsilon
         if terms is not None and terms.noise == PURE:  # the day's total so far: runs are charged one by one
-            terms, loss = lines.so_far(charge), Fraction(0)
+            terms, loss = day_spend.so_far(charge), Fraction(0)
         if terms is not None and (charge.epsilon > 0 or terms.noise == PURE):
             loss = changed_loss(terms.noise, terms.parameters, terms.ticks, self.factor_delta, self.devices_per_person)
         day = None if terms is None else terms.day.number
         name = line_name(charge.release, self.policy_version, charge.attempt, day)
-        line = ChargeStream(charge.mechanism, charge.w, self.zones[charge.release], day)
+        line = ChargeLine(charge.mechanism, charge.w, self.zones[charge.release], day)
         charged.note(end, name, line, {charge.audience: loss})
 
     def _exponents(self, charged: ChargeHistory, charges: Iterable[AttributeCharge]) -> CountExponents:
@@ -309,14 +309,14 @@ class Account:
             for reader, audiences in self.readers.items()
         }
 
-    def _reader(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf]) -> ReaderSpend:
+    def _reader(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunKey]) -> ReaderSpend:
         """Return a reader's payments at the end of a window that these runs paid for."""
         audiences = self.readers[reader]
-        seen = {of: run for of, run in state.runs.items() if of.audience in audiences}
+        seen = {key: run for key, run in state.runs.items() if key.audience in audiences}
         return ReaderSpend(
             end, state.totals.get(reader, ReaderTotals()),
-            tuple(seen.values()), tuple(run for of, run in seen.items() if of in paid),
-            state.lines, reader, audiences, self.ticks_per_observation, self.w,
+            tuple(seen.values()), tuple(run for key, run in seen.items() if key in paid),
+            state.day_spend, reader, audiences, self.ticks_per_observation, self.w,
         )  # fmt: skip
 
     def _units(
@@ -324,7 +324,7 @@ class Account:
         state: AccountState,
         reader: str,
         end: Micros,
-        paid: frozenset[RunOf],
+        paid: frozenset[RunKey],
         days: tuple[Day, ...],
         *,
         counted: bool = True,
@@ -332,8 +332,8 @@ class Account:
         """Return unit -> cost for a reader, and the figures of informed adversaries; attributes come before counts."""
         spend = self._reader(state, reader, end, paid)
         since = end - self._span if counted else end - self._span - self.tick_length
-        group_of = GroupOf(self.devices_per_person, self.counts_logins)
-        units = spend.units(days, since, self._span, group_of, self.delta)
+        group_sizes = GroupSizes(self.devices_per_person, self.counts_logins)
+        units = spend.units(days, since, self._span, group_sizes, self.delta)
         report = written(units, self.delta, exact=self.exact_from is not None and end >= self.exact_from)
         tick = float(units[PRESENCE_TUPLE].pure)
         temporal = self.knowledge.temporal(max(float(spend.largest), tick))

@@ -17,7 +17,7 @@ from stream.accounting.adversaries import Habits, habits_renamed
 from stream.accounting.charge_history import ChargeHistory
 from stream.accounting.charge_runs import ChargeRun, add_window, runs_after
 from stream.accounting.costs import Cost, Epsilon, compose_costs
-from stream.accounting.day_charges import DayLines
+from stream.accounting.day_charges import DaySpend
 from stream.accounting.units import Cells, Day
 from stream.policy.fields import decimal_string
 from stream.records import CountCharge, Micros
@@ -40,7 +40,7 @@ class LatestCharges(Generic[Value]):
         """Return the charge of a window, if it is the latest charged window."""
         return self.runs[-1].charge[1] if self.runs and self.runs[-1].last == end else None
 
-    def and_window(self, end: Micros, charge: Value, reach: Micros) -> LatestCharges[Value]:
+    def with_window(self, end: Micros, charge: Value, reach: Micros) -> LatestCharges[Value]:
         """Return the charges with those of the latest window, in place of its earlier charges.
 
         Args:
@@ -94,7 +94,7 @@ class ReaderTotals:
         """Return the cost of a window, if it is the latest one."""
         return self.latest.at(end) or Cost()
 
-    def and_window(self, end: Micros, cost: Cost, reach: Micros, oldest: Micros) -> ReaderTotals:
+    def with_window(self, end: Micros, cost: Cost, reach: Micros, oldest: Micros) -> ReaderTotals:
         """Return the totals with a further cost of a window.
 
         Args:
@@ -104,7 +104,7 @@ class ReaderTotals:
             oldest: windows that end at this time or earlier are no longer needed.
         """
         window, latest = self.at(end).plus(cost), self.latest.after(oldest)
-        latest = latest.and_window(end, window, reach) if window.pure else latest
+        latest = latest.with_window(end, window, reach) if window.pure else latest
         return ReaderTotals(self.total.plus(cost), max(self.largest, window.pure), latest)
 
     def since(self, start: Micros) -> Cost:
@@ -116,7 +116,7 @@ class ReaderTotals:
         return compose_costs(cost.times(cells.less + cells.more) for cost, cells in self.latest.of_day(day))
 
 
-class RunOf(NamedTuple):
+class RunKey(NamedTuple):
     """Identifies a run: another epsilon, w or attempt has its own noise."""
 
     release: str
@@ -126,12 +126,12 @@ class RunOf(NamedTuple):
     attempt: int
 
     @classmethod
-    def of_charge(cls, charge: CountCharge) -> RunOf:
+    def of_charge(cls, charge: CountCharge) -> RunKey:
         """Return the run that a charge is part of."""
         return cls(charge.release, charge.audience, charge.epsilon, charge.w, charge.attempt)
 
     @classmethod
-    def parse(cls, text: str) -> RunOf:
+    def parse(cls, text: str) -> RunKey:
         """Parse the text that ``str`` returns."""
         release, audience, epsilon, w, attempt = text.split("/")
         return cls(release, audience, Fraction(epsilon), int(w), int(attempt))
@@ -153,16 +153,16 @@ class WindowRun:
     latest: LatestCharges[int] = field(default_factory=LatestCharges)
     """For each window the largest number of restarts of the mechanism before it."""
 
-    def and_one(self, end: Micros, reach: Micros, oldest: Micros) -> WindowRun:
-        """Return the run with one more window; arguments as for ``ReaderTotals.and_window``."""
-        latest = self.latest.after(oldest).and_window(end, self.restarts, reach)
+    def with_window(self, end: Micros, reach: Micros, oldest: Micros) -> WindowRun:
+        """Return the run with one more window; arguments as for ``ReaderTotals.with_window``."""
+        latest = self.latest.after(oldest).with_window(end, self.restarts, reach)
         return replace(self, total=self.total + 1, latest=latest)
 
     def cost(self, windows: int) -> Cost:
         """Return the largest cost of this number of windows."""
         return Cost.of_epsilons(self.epsilon, -(-windows // self.w))
 
-    def broken_off(self) -> WindowRun:
+    def after_interruption(self) -> WindowRun:
         """Return the run after an interruption: the mechanism may restart, so the next window pays for itself."""
         return replace(self, total=-(-self.total // self.w) * self.w, restarts=self.restarts + 1)
 
@@ -186,11 +186,11 @@ class AccountState:
     totals: dict[str, ReaderTotals] = field(default_factory=dict)
     """Reader -> the cost of windows that pay for themselves."""
     habits: Habits = field(default_factory=dict)
-    runs: dict[RunOf, WindowRun] = field(default_factory=dict)
+    runs: dict[RunKey, WindowRun] = field(default_factory=dict)
     """Runs of every release whose epsilon pays for w windows."""
     charged: ChargeHistory = field(default_factory=ChargeHistory)
     """Charges of the count releases of the latest days."""
-    lines: DayLines = field(default_factory=DayLines)
+    day_spend: DaySpend = field(default_factory=DaySpend)
     """Charges of releases that are paid per day."""
     days: tuple[Day, ...] = ()
     """The days that count at the latest window, of every definition that was in effect at one of their windows."""
@@ -204,15 +204,16 @@ class AccountState:
         """End the runs of waiting releases: they restart later, and no earlier window pays for a later one."""
         waiting = {(charge.release, charge.audience) for charge in blocked}
         self.runs = {
-            of: run.broken_off() if (of.release, of.audience) in waiting else run for of, run in self.runs.items()
+            key: run.after_interruption() if (key.release, key.audience) in waiting else run
+            for key, run in self.runs.items()
         }
 
-    def pay_runs(self, charges: Iterable[CountCharge], end: Micros, reach: Micros, oldest: Micros) -> frozenset[RunOf]:
-        """Add a window to the runs that were paid for it; return these. Arguments as of ``ReaderTotals.and_window``."""
-        paid: dict[RunOf, WindowRun] = {}
+    def pay_runs(self, charges: Iterable[CountCharge], end: Micros, reach: Micros, oldest: Micros) -> frozenset[RunKey]:
+        """Add a window to the runs that were paid for it; return these. Arguments as for ``with_window``."""
+        paid: dict[RunKey, WindowRun] = {}
         for charge in charges:
             if charge.w > 1 and charge.epsilon > 0:
-                of = RunOf.of_charge(charge)
-                paid[of] = self.runs.get(of, WindowRun(charge.epsilon, charge.w)).and_one(end, reach, oldest)
+                key = RunKey.of_charge(charge)
+                paid[key] = self.runs.get(key, WindowRun(charge.epsilon, charge.w)).with_window(end, reach, oldest)
         self.runs |= paid
         return frozenset(paid)

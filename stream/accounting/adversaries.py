@@ -87,7 +87,7 @@ def _losses(mobility: Mobility) -> tuple[Loss, Loss]:
 # Habits: the days on which one attribute of some zones was queried, by any release.
 
 
-class HabitOf(NamedTuple):
+class HabitKey(NamedTuple):
     """Identifies a habit and its reader."""
 
     zones: tuple[str, ...]
@@ -95,7 +95,7 @@ class HabitOf(NamedTuple):
     attribute: str
     reader: str
 
-    def may_share_with(self, other: HabitOf) -> bool:
+    def may_share_with(self, other: HabitKey) -> bool:
         """Whether both habits may concern one zone, with the same attribute and reader."""
         return self[1:] == other[1:] and not set(self.zones).isdisjoint(other.zones)
 
@@ -108,25 +108,25 @@ class Habit(NamedTuple):
     """Sum over those days of the ln factor that a day adds."""
 
 
-Habits = dict[HabitOf, Habit]
+Habits = dict[HabitKey, Habit]
 
 
-def add_day(habits: Habits, of: HabitOf, exponent: Fraction) -> Habit:
+def add_day(habits: Habits, key: HabitKey, exponent: Fraction) -> Habit:
     """Add, in place, a day on which the habit was queried; return the updated habit."""
-    before = [habit for known, habit in habits.items() if known.may_share_with(of)]
+    before = [habit for known, habit in habits.items() if known.may_share_with(key)]
     days = max((habit.days for habit in before), default=0) + 1
     added = Habit(days, max((habit.exponent for habit in before), default=Fraction(0)) + exponent)
-    for known in [known for known in habits if known.may_share_with(of) and set(known.zones) <= set(of.zones)]:
+    for known in [known for known in habits if known.may_share_with(key) and set(known.zones) <= set(key.zones)]:
         del habits[known]
-    habits[of] = added
+    habits[key] = added
     return added
 
 
 def habits_renamed(habits: Habits, now: Mapping[str, Iterable[str]]) -> Habits:
     """Copy the habits of each zone to every name that the zone has now (``zones_now``)."""
     found: Habits = {}
-    for of, habit in habits.items():
-        known = of._replace(zones=tuple(sorted(current_names(of.zones, now))))
+    for key, habit in habits.items():
+        known = key._replace(zones=tuple(sorted(current_names(key.zones, now))))
         other = found.get(known, habit)
         found[known] = Habit(max(habit.days, other.days), max(habit.exponent, other.exponent))
     return found

@@ -39,7 +39,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.accounting.adversaries import HabitOf, Habits, add_day
+from stream.accounting.adversaries import HabitKey, Habits, add_day
 from stream.accounting.costs import Readers
 from stream.accounting.leakage.dependence import exp, implications, log_factors
 from stream.accounting.leakage.entries import exp_or_inf
@@ -398,7 +398,7 @@ def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habi
             if seen:
                 days = {(c.day, c.zone) for c in seen}
                 today = [max(c.epsilon for c in seen), *(_log_exact(table[day, reader][attribute]) for day in days)]
-                habit = add_day(habits, HabitOf(zones, attribute, reader), max(today))
+                habit = add_day(habits, HabitKey(zones, attribute, reader), max(today))
                 row: HabitFigures = {"days": habit.days, "factor": _json(exp_or_inf(float(habit.exponent)))}
                 report.setdefault(f"{release}/{attribute}", {})[reader] = row
     return report

@@ -2,7 +2,7 @@
 
 This module reads entries and records that have been published. An attacker who can write to their storage can also
 remove some. An audit chain alone does not show that its end is missing, so its length and head are compared with all
-other places that remember them (``ChainObserver``).
+other places that remember them (``ChainWitness``).
 
 A ledger may continue the chains of another one (``LedgerStart``). On Kafka the ledger and audit log of a cluster stay
 in place when a key is lost or stolen: the chains continue under the id and the audit key of the new ledger. The new
@@ -34,7 +34,7 @@ class ChainLink(NamedTuple):
     head: str = GENESIS
 
 
-class ChainObserver(NamedTuple):
+class ChainWitness(NamedTuple):
     """The head of an audit chain as recorded by a source other than the chain itself."""
 
     name: str
@@ -46,7 +46,7 @@ class ChainObserver(NamedTuple):
 class Audit:
     """The expectations that every site's audit chain must meet."""
 
-    witnesses: Mapping[str, Sequence[ChainObserver]]
+    witnesses: Mapping[str, Sequence[ChainWitness]]
     """By site; a listed site must have entries unless its witnesses have recorded none."""
     audit_key: bytes | None = None
     """Key that signs the entries; without it signatures are not checked."""
@@ -98,7 +98,7 @@ class Audit:
         return ChainLink(link.sequence + 1, head)
 
 
-def _by_length(witnesses: Iterable[ChainObserver]) -> dict[int, list[tuple[str, str]]]:
+def _by_length(witnesses: Iterable[ChainWitness]) -> dict[int, list[tuple[str, str]]]:
     """Return number of entries of the chain -> the witnesses that recorded its head at that length."""
     found: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for name, link in witnesses:
@@ -262,11 +262,11 @@ def first_signed_entries(starts: Iterable[LedgerStart], ledger: str, audit_key: 
     return {site: start.link.sequence for beginning in own for site, start in beginning.sites.items()}
 
 
-def witnesses_of(starts: Iterable[LedgerStart]) -> Iterable[tuple[str, ChainObserver]]:
+def witnesses_of(starts: Iterable[LedgerStart]) -> Iterable[tuple[str, ChainWitness]]:
     """Yield (site, witness) for each site's chain in each start."""
     for beginning in starts:
         for site, start in beginning.sites.items():
-            yield site, ChainObserver(f"ledger {beginning.ledger}", start.link)
+            yield site, ChainWitness(f"ledger {beginning.ledger}", start.link)
 
 
 def unreleased(beginnings: Iterable[LedgerStart], entries: Iterable[Entry]) -> frozenset[str]:

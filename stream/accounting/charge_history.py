@@ -1,6 +1,6 @@
 """The charges of count releases by window: who paid how much on which line.
 
-A line (``ChargeStream``) is a count release under one name, policy version and attempt; each line has its own noise. A
+A line (``ChargeLine``) is a count release under one name, policy version and attempt; each line has its own noise. A
 release that restarts under another name, policy or attempt is another line and pays for itself. What the recorded
 windows reveal of an attribute is in ``count_exponent``.
 """
@@ -32,7 +32,7 @@ Window = tuple[tuple[str, AudienceCharges], ...]
 """(line, payments on it) in the order of lines. Equal windows share one object, since there are few kinds."""
 
 
-class ChargeStream(NamedTuple):
+class ChargeLine(NamedTuple):
     """A count release as it was charged: under one name, policy version and attempt."""
 
     mechanism: str
@@ -47,13 +47,13 @@ class ChargeStream(NamedTuple):
 class ChargeHistory:
     """The count charges of a site's latest windows, or of all its windows."""
 
-    lines: dict[str, ChargeStream] = field(default_factory=dict)
-    """``release/version/attempt`` -> the line."""
+    lines: dict[str, ChargeLine] = field(default_factory=dict)
+    """``line_name`` -> the line."""
     days: dict[int, dict[Micros, Window]] = field(default_factory=dict)
     """UTC day -> end of a window -> its charges."""
     _kinds: dict[Window, Window] = field(default_factory=dict, repr=False, compare=False)
 
-    def note(self, end: Micros, name: str, line: ChargeStream, paid: Mapping[str, Fraction]) -> None:
+    def note(self, end: Micros, name: str, line: ChargeLine, paid: Mapping[str, Fraction]) -> None:
         """Record the payments of audiences on one line for the window that ends at ``end``; 0 is a denial."""
         charged = {audience: epsilon for audience, epsilon in paid.items() if epsilon > 0}
         if charged:
@@ -86,11 +86,11 @@ class ChargeHistory:
         """Set all charges of the window that ends at ``end``."""
         self.days.setdefault(end // DAY, {})[end] = self._kinds.setdefault(window, window)
 
-    def charged_at(self, end: Micros) -> dict[str, ChargeStream]:
+    def charged_at(self, end: Micros) -> dict[str, ChargeLine]:
         """Return the lines that were charged for a window."""
         return {name: self.lines[name] for name, _ in self._window(end)}
 
-    def days_charged_in(self, span: Span) -> dict[str, ChargeStream]:
+    def days_charged_in(self, span: Span) -> dict[str, ChargeLine]:
         """Return the lines of whole days that were charged for any window that ends within a span."""
         lines = (name for window in self.windows_in(span) for name, _ in window)
         return {name: self.lines[name] for name in lines if self.lines[name].day is not None}

@@ -1,6 +1,6 @@
 """Costs: sums of epsilons with their noise, and what one window costs its readers.
 
-A ``Cost`` has two parts that add up alike. ``pure`` is a sum of epsilons. ``tally`` is a noise multiset: for each
+A ``Cost`` has two parts that add up alike. ``pure`` is a sum of epsilons. ``noises`` is a noise multiset: for each
 noise, the number of values that a unit can change, by one each, from which ``running_price`` computes an epsilon at
 delta.
 
@@ -47,22 +47,22 @@ NOTHING: NoiseMultiset = {}
 _DIGITS = Context(prec=18, rounding=ROUND_CEILING)
 
 
-def all_of(tallies: Iterable[NoiseMultiset]) -> NoiseMultiset:
+def all_of(multisets: Iterable[NoiseMultiset]) -> NoiseMultiset:
     """Return the sum of multisets; an object that occurs often is processed once."""
-    nonempty = [tally for tally in tallies if tally]
+    nonempty = [noises for noises in multisets if noises]
     if len(nonempty) < 2:
         return nonempty[0] if nonempty else NOTHING
     total: Counter[Noise] = Counter()
-    distinct = {id(tally): tally for tally in nonempty}
+    distinct = {id(noises): noises for noises in nonempty}
     for which, number in Counter(map(id, nonempty)).items():
         for noise, each in distinct[which].items():
             total[noise] += number * each
     return total
 
 
-def times(number: int, tally: NoiseMultiset) -> NoiseMultiset:
+def times(number: int, noises: NoiseMultiset) -> NoiseMultiset:
     """Return a multiset multiplied by a number."""
-    return {noise: number * each for noise, each in tally.items()} if number else NOTHING
+    return {noise: number * each for noise, each in noises.items()} if number else NOTHING
 
 
 def as_decimal(epsilon: Fraction) -> Decimal:
@@ -90,7 +90,7 @@ class Cost(NamedTuple):
     """A sum of epsilons, and the noisy values for which they are paid, which change by one each."""
 
     pure: Epsilon = Fraction(0)
-    tally: NoiseMultiset = NOTHING
+    noises: NoiseMultiset = NOTHING
 
     @classmethod
     def of_epsilons(cls, epsilon: Fraction, number: int) -> Cost:
@@ -99,17 +99,17 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost) -> Cost:
         """Return the sum of both."""
-        if not (other.pure or other.tally):
+        if not (other.pure or other.noises):
             return self
-        if not (self.pure or self.tally):
+        if not (self.pure or self.noises):
             return other
-        return Cost(self.pure + other.pure, all_of([self.tally, other.tally]))
+        return Cost(self.pure + other.pure, all_of([self.noises, other.noises]))
 
     def times(self, number: int) -> Cost:
         """Return the cost multiplied by a number."""
-        if number == 1 or not (self.pure or self.tally):
+        if number == 1 or not (self.pure or self.noises):
             return self
-        return Cost(self.pure * number, times(number, self.tally))
+        return Cost(self.pure * number, times(number, self.noises))
 
     def twice(self) -> Cost:
         """Return the cost of a unit that is removed in one place and added in another."""
@@ -118,12 +118,12 @@ class Cost(NamedTuple):
 
 def compose_costs(costs: Iterable[Cost]) -> Cost:
     """Return the sum of costs."""
-    listed = [cost for cost in costs if cost.pure or cost.tally]
+    listed = [cost for cost in costs if cost.pure or cost.noises]
     if not listed:
         return Cost()
     if len(listed) == 1:
         return listed[0]
-    return Cost(sum((cost.pure for cost in listed), Fraction(0)), all_of(cost.tally for cost in listed))
+    return Cost(sum((cost.pure for cost in listed), Fraction(0)), all_of(cost.noises for cost in listed))
 
 
 class UnitCost(NamedTuple):
@@ -139,7 +139,7 @@ class UnitCost(NamedTuple):
 
     def composed(self, delta: Fraction) -> float:
         """Return the epsilon at a delta; UsageError where the distribution is too large."""
-        return _composed(frozenset(self.cost.tally.items()), delta, self.group)
+        return _composed(frozenset(self.cost.noises.items()), delta, self.group)
 
 
 @lru_cache(maxsize=1024)
@@ -179,11 +179,11 @@ def window_cost(
     lines = (
         (mechanism, frozenset(each - {Fraction(0)}), plain.get(name, ())) for (name, mechanism, _), each in paid.items()
     )
-    return Cost(epsilons, _window_tally(tuple(sorted((line for line in lines if line[1]), key=str))))
+    return Cost(epsilons, _window_noises(tuple(sorted((line for line in lines if line[1]), key=str))))
 
 
 @lru_cache(maxsize=4096)
-def _window_tally(lines: tuple[tuple[str, frozenset[Fraction], tuple[Fraction, ...]], ...]) -> NoiseMultiset:
+def _window_noises(lines: tuple[tuple[str, frozenset[Fraction], tuple[Fraction, ...]], ...]) -> NoiseMultiset:
     """Return one shared object for equal windows."""
     return all_of(_line(*line) for line in lines)
 

@@ -8,7 +8,7 @@ factor of at most e^(k E). E is the sum of all charges, under any release name, 
         + sum over w-event releases of epsilons_for(w, n, windows charged) times epsilon
         + sum over day releases and the privacy days within the day of the loss of a changed part of a day
 
-The cost of a window is the sum over lines (``ChargeStream``). Readers of one line pay together ``coalition_cost``. Any
+The cost of a window is the sum over lines (``ChargeLine``). Readers of one line pay together ``coalition_cost``. Any
 n windows of a day cost at most the n largest. In a w-event release one epsilon pays for any w consecutive windows, but
 the n ticks may lie apart, each at a window in which the release spends its whole epsilon (``Mechanism.epsilons_for``).
 A day with fewer charged windows costs less than a policy promises, and never more.
@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream, Span
+from stream.accounting.charge_history import ChargeHistory, ChargeLine, Span
 from stream.accounting.costs import coalition_cost
 from stream.policy.mechanisms import mechanism_named
 
@@ -58,7 +58,7 @@ def count_exponent(
     )
 
 
-def _line_cost(line: ChargeStream, costs: Mapping[Fraction, int], ticks: int) -> Fraction:
+def _line_cost(line: ChargeLine, costs: Mapping[Fraction, int], ticks: int) -> Fraction:
     """Return the largest cost of ``ticks`` windows of a line that pays for several windows at once."""
     dearest = max(costs)
     if line.day is not None:

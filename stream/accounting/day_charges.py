@@ -13,7 +13,7 @@ Where a day pays for changes, it is as private as one Gaussian value that is shi
 (``gaussian_shift``); mu² adds up over levels, releases and days. A day replaced, or any part of one, has at most
 ``REPLACED`` times its squared shift.
 
-``DayLines`` adds up the cost: each privacy day of each release counts once, for any number of windows.
+``DaySpend`` adds up the cost: each privacy day of each release counts once, for any number of windows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stream.accounting.calibration import likely_loss
 from stream.accounting.composition import Gaussian, Laplace
 from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, pure
 from stream.accounting.gaussian_shift import CELLS, likely_loss_of, unit_shifts
-from stream.accounting.units import Day, GroupOf, Scope, added_or_replaced, device_costs
+from stream.accounting.units import Day, GroupSizes, Scope, added_or_replaced, device_costs
 from stream.records import CHANGES, DAY, HOUR, PURE, CountCharge, DayTerms, Micros
 
 SHORTEST_DAY: Micros = DAY - HOUR
@@ -56,13 +56,13 @@ UNPROVEN = Fraction(4)
 """The same for any other number of changes: two days shift by 2 mu at most."""
 
 
-def day_units(terms: DayTerms, w_span: Micros, group_of: GroupOf) -> dict[str, UnitCost]:
+def day_units(terms: DayTerms, w_span: Micros, group_sizes: GroupSizes) -> dict[str, UnitCost]:
     """Return unit -> cost of one day's price.
 
     Args:
         terms: of the day.
         w_span: length of w windows.
-        group_of: how many days change together in a unit.
+        group_sizes: how many days change together in a unit.
     """
     changed = UnitCost(cost_of(terms, replaced=True))
     day, sliding = UnitCost(cost_of(terms)), UnitCost(changed.cost.times(days_touched(w_span)))
@@ -72,7 +72,7 @@ def day_units(terms: DayTerms, w_span: Micros, group_of: GroupOf) -> dict[str, U
         Scope.WINDOWS: added_or_replaced(sliding, sliding),
         Scope.DAY: added_or_replaced(day, changed),
     }
-    return {name: cost._replace(group=group_of(unit)) for name, unit, cost in device_costs(costs)}
+    return {name: cost._replace(group=group_sizes(unit)) for name, unit, cost in device_costs(costs)}
 
 
 def cost_of(terms: DayTerms, *, replaced: bool = False) -> Cost:
@@ -164,7 +164,7 @@ class PaidDay:
     end: Micros
     """End of its last window so far."""
 
-    def and_these(self, terms: Mapping[str, DayTerms]) -> Mapping[str, DayTerms]:
+    def with_terms(self, terms: Mapping[str, DayTerms]) -> Mapping[str, DayTerms]:
         """Return the combined terms: runs are charged one after another, a day's noise only once."""
         before = {who: self.terms[who].ticks for who, each in terms.items() if each.noise == PURE and who in self.terms}
         return {
@@ -179,7 +179,7 @@ class PaidDay:
 
 
 @dataclass(slots=True)
-class DayLines:
+class DaySpend:
     """The latest paid days, and the cost of all days so far for each reader."""
 
     paid_days: dict[DayCharge, PaidDay] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class DayLines:
                 paid.setdefault(line, {})[charge.audience] = charge.terms
         for line, terms in paid.items():
             before = self.paid_days.get(line, PaidDay({}, end))
-            after = PaidDay(before.and_these(terms), max(end, before.end))
+            after = PaidDay(before.with_terms(terms), max(end, before.end))
             self.paid_days[line] = after
             for reader, audiences in readers.items():
                 known = after.to(audiences)

@@ -18,7 +18,7 @@ import orjson
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from stream.accounting.audit import ChainLink, ChainObserver
+from stream.accounting.audit import ChainLink, ChainWitness
 from stream.accounting.ledger import GENESIS
 from stream.domains import Domain
 from stream.errors import AuditError
@@ -165,8 +165,8 @@ def longest(copies: Iterable[Sequence[SignedHead]]) -> Sequence[SignedHead]:
     return found
 
 
-def witnesses(heads: Iterable[SignedHead]) -> Iterator[tuple[str, ChainObserver]]:
+def witnesses(heads: Iterable[SignedHead]) -> Iterator[tuple[str, ChainWitness]]:
     """Yield (site, witness) for each site's audit chain in each head."""
     for head in heads:
         for site, link in head.sites.items():
-            yield site, ChainObserver(head.name, link)
+            yield site, ChainWitness(head.name, link)

@@ -12,13 +12,13 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypedDict, TypeVar
 
-from stream.accounting.account_state import AccountState, LatestCharges, ReaderTotals, RunOf, WindowRun
-from stream.accounting.adversaries import Habit, HabitOf, Habits
-from stream.accounting.charge_history import AudienceCharges, ChargeHistory, ChargeStream, Window
+from stream.accounting.account_state import AccountState, LatestCharges, ReaderTotals, RunKey, WindowRun
+from stream.accounting.adversaries import Habit, HabitKey, Habits
+from stream.accounting.charge_history import AudienceCharges, ChargeHistory, ChargeLine, Window
 from stream.accounting.charge_runs import ChargeRun, add_window
 from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise
 from stream.accounting.costs import NOTHING, Cost, NoiseMultiset
-from stream.accounting.day_charges import DayCharge, DayLines, PaidDay
+from stream.accounting.day_charges import DayCharge, DaySpend, PaidDay
 from stream.accounting.ledger import BudgetView, LedgerState, Spending
 from stream.accounting.units import Day
 from stream.policy.mechanisms import mechanism_named
@@ -68,7 +68,7 @@ def decode_ledger(data: LedgerDocument) -> LedgerState:
 
 # The charge history.
 
-StreamRow = tuple[str, int, tuple[str, ...]] | tuple[str, int, tuple[str, ...], int]
+LineRow = tuple[str, int, tuple[str, ...]] | tuple[str, int, tuple[str, ...], int]
 """Mechanism, w, zones, and the number of the privacy day if a whole day is paid."""
 WindowsRow = tuple[Micros, Micros, int, list[tuple[str, list[tuple[str, str]]]]]
 """First end, distance, number of windows, and what each of them was charged: line, and epsilon of each audience."""
@@ -77,7 +77,7 @@ WindowsRow = tuple[Micros, Micros, int, list[tuple[str, list[tuple[str, str]]]]]
 class HistoryDocument(TypedDict):
     """A charge history."""
 
-    lines: dict[str, StreamRow]
+    lines: dict[str, LineRow]
     windows: list[WindowsRow]
 
 
@@ -91,7 +91,7 @@ def encode_history(history: ChargeHistory) -> HistoryDocument:
         else:
             rows.append((end, 0, 1, window))
     return {
-        "lines": {name: _stream_row(line) for name, line in sorted(history.lines.items())},
+        "lines": {name: _line_row(line) for name, line in sorted(history.lines.items())},
         "windows": [
             (first, step, number, [(name, [(who, str(epsilon)) for who, epsilon in paid]) for name, paid in window])
             for first, step, number, window in rows
@@ -99,7 +99,7 @@ def encode_history(history: ChargeHistory) -> HistoryDocument:
     }
 
 
-def _stream_row(line: ChargeStream) -> StreamRow:
+def _line_row(line: ChargeLine) -> LineRow:
     row = (line.mechanism, line.w, line.zones)
     return row if line.day is None else (*row, line.day)
 
@@ -109,7 +109,7 @@ def decode_history(data: HistoryDocument) -> ChargeHistory:
     history = ChargeHistory()
     for name, (mechanism, w, zones, *day) in data["lines"].items():
         mechanism_named(mechanism)
-        history.lines[name] = ChargeStream(mechanism, w, tuple(zones), *day)
+        history.lines[name] = ChargeLine(mechanism, w, tuple(zones), *day)
     for first, step, number, charged in data["windows"]:
         window = tuple((name, _payments(paid)) for name, paid in charged)
         for place in range(number):
@@ -176,8 +176,8 @@ def _decode_latest(rows: Iterable[LatestRow], read: Callable[[Any], Value]) -> L
 def encode_totals(totals: ReaderTotals) -> tuple[EpsilonRow, NoiseRow]:
     """Return the JSON forms of the epsilons and of the noisy values."""
     epsilons = _encode_latest(totals.latest, lambda cost: str(cost.pure))
-    noises = _encode_latest(totals.latest, lambda cost: encode_noise(cost.tally))
-    return (str(totals.total.pure), str(totals.largest), epsilons), (encode_noise(totals.total.tally), noises)
+    noises = _encode_latest(totals.latest, lambda cost: encode_noise(cost.noises))
+    return (str(totals.total.pure), str(totals.largest), epsilons), (encode_noise(totals.total.noises), noises)
 
 
 def decode_totals(epsilons: EpsilonRow, noises: NoiseRow) -> ReaderTotals:
@@ -216,18 +216,20 @@ class DaysDocument(TypedDict):
     """Reader -> epsilon, which may be ``inf``, and noise."""
 
 
-def encode_lines(lines: DayLines) -> DaysDocument:
+def encode_day_spend(spend: DaySpend) -> DaysDocument:
     """Return the JSON form of paid days."""
     return {
         "held": [
             (line.release, line.attempt, paid.end, {who: _terms_row(each) for who, each in sorted(paid.terms.items())})
-            for line, paid in sorted(lines.paid_days.items())
+            for line, paid in sorted(spend.paid_days.items())
         ],
-        "totals": {reader: (str(cost.pure), encode_noise(cost.tally)) for reader, cost in sorted(lines.totals.items())},
+        "totals": {
+            reader: (str(cost.pure), encode_noise(cost.noises)) for reader, cost in sorted(spend.totals.items())
+        },
     }
 
 
-def decode_lines(data: DaysDocument) -> DayLines:
+def decode_day_spend(data: DaysDocument) -> DaySpend:
     """Return the paid days of their JSON form."""
     days: dict[DayCharge, PaidDay] = {}
     for release, attempt, end, by_audience in data["held"]:
@@ -237,7 +239,7 @@ def decode_lines(data: DaysDocument) -> DayLines:
         reader: Cost(float(pure) if pure == "inf" else Fraction(pure), decode_noise(noise))
         for reader, (pure, noise) in data["totals"].items()
     }
-    return DayLines(days, totals)
+    return DaySpend(days, totals)
 
 
 def _terms_row(terms: DayTerms) -> TermsRow:
@@ -263,7 +265,7 @@ def encode_habits(habits: Habits) -> list[HabitRow]:
 def decode_habits(rows: Iterable[HabitRow]) -> Habits:
     """Return the habits of their JSON form."""
     return {
-        HabitOf(tuple(zones), attribute, reader): Habit(days, Fraction(exponent))
+        HabitKey(tuple(zones), attribute, reader): Habit(days, Fraction(exponent))
         for zones, attribute, reader, days, exponent in rows
     }
 
@@ -292,7 +294,7 @@ def encode_account(state: AccountState) -> AccountDocument:
         "runs": {name: _run_row(run) for name, run in sorted((str(of), run) for of, run in state.runs.items())},
         "charged": encode_history(state.charged),
         "tallies": {reader: noises for reader, (_, noises) in totals.items()},
-        "lines": encode_lines(state.lines),
+        "lines": encode_day_spend(state.day_spend),
         "days": [(day.start, day.end) for day in state.days],
     }
 
@@ -302,9 +304,9 @@ def decode_account(data: AccountDocument) -> AccountState:
     return AccountState(
         {reader: decode_totals(sums, data["tallies"][reader]) for reader, sums in data["sums"].items()},
         decode_habits(data["habits"]),
-        {RunOf.parse(name): _run(row) for name, row in data["runs"].items()},
+        {RunKey.parse(name): _run(row) for name, row in data["runs"].items()},
         decode_history(data["charged"]),
-        decode_lines(data["lines"]),
+        decode_day_spend(data["lines"]),
         tuple(Day(*day) for day in data["days"]),
     )
 

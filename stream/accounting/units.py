@@ -93,7 +93,7 @@ LOGINS_OF_A_MESSAGE = 2
 """Logins whose days one message may change: its own, and the one that used its device before (``sensing.logins``)."""
 
 
-class GroupOf(NamedTuple):
+class GroupSizes(NamedTuple):
     """How many devices, or logins, change together in a unit, at one site."""
 
     devices_per_person: int

@@ -26,8 +26,8 @@ from stream.decisions.min_entropy import minimum_entropy
 from stream.decisions.plan import DecisionTerms, Plan, Step, plan_of
 from stream.domains import Suffix
 from stream.errors import UsageError
-from stream.mechanisms.exact import Floats, exp
-from stream.mechanisms.noise import Ints, chain
+from stream.mechanisms.exact import Floats, Ints, exp
+from stream.mechanisms.noise import chain
 from stream.mechanisms.noise_labels import Context, counts_digest, label
 
 # The choice of the next step.

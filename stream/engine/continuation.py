@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from stream.engine.outputs import Mark
-from stream.engine.snapshot import SnapshotHead, Stages, open_snapshot, seal_snapshot, unpack_snapshot
+from stream.engine.outputs import MessageMark
+from stream.engine.snapshot import SiteParts, SnapshotHead, open_snapshot, seal_snapshot, unpack_snapshot
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.policy.document import PolicyDocument
@@ -118,10 +118,10 @@ class SavedState(NamedTuple):
     """None if there is no snapshot."""
     audit_offset: int = 0
     """The offset up to which the state knows the audit partition."""
-    sites: Mapping[str, Stages] = {}
+    sites: Mapping[str, SiteParts] = {}
     is_migrated: bool = False
     """Whether another policy or mechanism version made the sites' states, so that the policy migrates them."""
-    last: Mark | None = None
+    last: MessageMark | None = None
     """The last message that the state includes."""
     made_by: str | None = None
     """The mechanism version that made the state."""

@@ -28,8 +28,8 @@ from stream.engine.cluster_state import OTHER_KEY, SILENT, ClusterState, Records
 from stream.engine.continuation import adopted_from
 from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.snapshot import (
+    SiteParts,
     SnapshotHead,
-    Stages,
     chain_anew,
     chain_of,
     ledger_and_account_only,
@@ -144,7 +144,7 @@ def take_over(
     by_site: dict[str, list[Entry]] = defaultdict(list)
     for entry in ended_ledger.entries:
         by_site[str(entry["site"])].append(entry)
-    starts, continued, accounts = dict[str, Start](), dict[str, Stages](), list[Published]()
+    starts, continued, accounts = dict[str, Start](), dict[str, SiteParts](), list[Published]()
     for site in sorted(sites.keys() | by_site.keys()):
         stages = sites.get(site) or _nothing(site, ended_ledger.policies, keys)
         known, _ = chain_of(stages)
@@ -160,7 +160,7 @@ def take_over(
     return PredecessorSpend(snapshot, beginning, in_order(accounts), count)
 
 
-def _nothing(site: str, policies: Iterable[PolicyDocument], keys: Keys) -> Stages:
+def _nothing(site: str, policies: Iterable[PolicyDocument], keys: Keys) -> SiteParts:
     """Return the initial states of a site that has entries but no state yet."""
     policy = next((policy for policy in reversed([*policies]) if site in policy.site), None)
     if policy is None:
@@ -170,8 +170,12 @@ def _nothing(site: str, policies: Iterable[PolicyDocument], keys: Keys) -> Stage
 
 
 def _charge_unreleased(
-    site: str, stages: Stages, beyond: Sequence[Entry], policies: Mapping[str, PolicyDocument], present: PolicyDocument
-) -> tuple[Stages, list[Published]]:
+    site: str,
+    stages: SiteParts,
+    beyond: Sequence[Entry],
+    policies: Mapping[str, PolicyDocument],
+    present: PolicyDocument,
+) -> tuple[SiteParts, list[Published]]:
     """Return the states after entries that were never released, and the records of the account about them."""
     if unknown := {str(entry["policy_version"]) for entry in beyond} - policies.keys():
         msg = f"policy: version {min(unknown)}, under which entries of site {site} were made, must be an accepted one"
@@ -208,7 +212,7 @@ def successor(snapshot: bytes, keys: Keys) -> bytes:
 
 
 def first_snapshot(
-    keys: Keys, policy: str, sites: Mapping[str, Stages], *, next_offset: int = 0, audit_offset: int = 0
+    keys: Keys, policy: str, sites: Mapping[str, SiteParts], *, next_offset: int = 0, audit_offset: int = 0
 ) -> bytes:  # fmt: skip
     """Return the first snapshot of a new ledger; ``sites`` are the states of the former ledger under this policy."""
     head = SnapshotHead(

@@ -82,7 +82,7 @@ def quarantined(
 
 # --- replay -------------------------------------------------------------------------------------------
 
-Mark = tuple[int, str]
+MessageMark = tuple[int, str]
 """Offset and keyed digest of a message: identifies the message without revealing its content."""
 
 
@@ -102,7 +102,7 @@ def entries_beyond(entries: Iterable[bytes], chains: Mapping[str, tuple[int, str
 class ReplayVerifier:
     """The outstanding entries of all sites, by sequence, and the last message that was completely processed."""
 
-    def __init__(self, key: bytes, last: Mark | None = None, advice: str = REPEATED) -> None:
+    def __init__(self, key: bytes, last: MessageMark | None = None, advice: str = REPEATED) -> None:
         """``advice`` is the remedy to name if a replayed entry differs."""
         self._key = key
         self._advice = advice
@@ -148,11 +148,11 @@ class ReplayVerifier:
 
     # --- the last message -----------------------------------------------------------------------------
 
-    def read(self, offset: int, key: bytes | None, value: bytes) -> None:
+    def note_read(self, offset: int, key: bytes | None, value: bytes) -> None:
         """Record a message that was completely processed."""
         self._unmarked = offset, key, value
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> MessageMark | None:
         """Return the mark of the last message, for a snapshot; None if there is no last message."""
         if self._unmarked is not None:
             offset, key, value = self._unmarked

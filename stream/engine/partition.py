@@ -244,7 +244,7 @@ class PartitionEngine:
             message = None
         for outputs, last in [([], True)] if message is None else self._steps(message):
             if last:
-                self._verifier.read(offset, key, value)
+                self._verifier.note_read(offset, key, value)
             yield self._emit([*rejections, *outputs], value), last
             rejections = []
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from stream.accounting.account_state import AccountState
 from stream.encryption import Vault
-from stream.engine.snapshot import Stages, chain_of, open_site, seal_site
+from stream.engine.snapshot import SiteParts, chain_of, open_site, seal_site
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
 from stream.pipeline import ABSENT, Options, Output, Pipeline, SiteState
@@ -141,7 +141,7 @@ class SiteEngines:
         self.sources = counters.union(*(site.sources for site in policy.site.values()))
         """All sources that the policy names, and ``COUNTERS`` where it has people counters."""
 
-    def load(self, policy: Policy, sites: Mapping[str, Stages], *, same_policy: bool) -> None:
+    def load(self, policy: Policy, sites: Mapping[str, SiteParts], *, same_policy: bool) -> None:
         """Replace all state by these states; states of another policy are adopted."""
         self._set_policy(policy)
         self._engines, self._absent = {}, {}

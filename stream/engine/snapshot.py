@@ -19,18 +19,18 @@ import orjson
 from stream.accounting.ledger import GENESIS
 from stream.domains import Part
 from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal
-from stream.engine.outputs import Mark
+from stream.engine.outputs import MessageMark
 from stream.errors import DataError, DestroyedKeyError
 from stream.pipeline import ABSENT, RADIOS
 from stream.policy.counts import LONGEST_W
 from stream.records import DAY, HOUR
-from stream.release.prices import ELSEWHERE
+from stream.release.paid_days import ELSEWHERE
 from stream.sensing.state import FORM, SensingStatus, decode_status
 
 # --- one site -----------------------------------------------------------------------------------------
 
-Stages = dict[str, bytes]
-"""The byte form of each stage's state, by name."""
+SiteParts = dict[str, bytes]
+"""The byte form of each part of a site's state, by name (``domains.Part``)."""
 CLOCK = Part.CLOCK
 """Name of the clear part of the sensing state, with the clock, in a site that was opened without a key."""
 CLEAR: frozenset[str] = frozenset({CLOCK, Part.RELEASE, Part.ACCOUNT, RADIOS, ABSENT})
@@ -52,7 +52,7 @@ def seal_site(name: str, stages: Mapping[str, bytes], vault: Vault | None = None
     )  # fmt: skip
 
 
-def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
+def open_site(name: str, site: bytes, vault: Vault | None = None) -> SiteParts:
     """Return the states that :func:`seal_site` wrote; without a vault only their clear parts.
 
     If a site was absent from the policy until its day's key was destroyed, only its ledger and account are returned,
@@ -101,7 +101,7 @@ def _split_release(data: bytes) -> tuple[bytes, bytes]:
     return head + _NO_PARTS, lengths + b"\n" + parts
 
 
-def _without_devices(stages: Stages) -> Stages:
+def _without_devices(stages: SiteParts) -> SiteParts:
     """Return a site's states, made from the clear parts only.
 
     Bounded counts resume two days after the site's last window, when its last privacy day is certainly over. Mechanisms
@@ -118,7 +118,7 @@ def _without_devices(stages: Stages) -> Stages:
     return {**stages, Part.SENSE: orjson.dumps(sense), Part.RELEASE: join_parts(head, {})}
 
 
-def ledger_and_account_only(stages: Stages) -> Stages:
+def ledger_and_account_only(stages: SiteParts) -> SiteParts:
     """Return the states with which another ledger continues: ledger and account, and no devices.
 
     An unfinished privacy day is not continued: its price paid for one run of the counters, with one noise.
@@ -131,7 +131,7 @@ def ledger_and_account_only(stages: Stages) -> Stages:
     return continued | {Part.RELEASE: join_parts(head, {})}
 
 
-def chain_anew(stages: Stages) -> Stages:
+def chain_anew(stages: SiteParts) -> SiteParts:
     """Return states whose next entries begin a new hash chain."""
     head, parts = split_parts(stages[Part.RELEASE])
     head["ledger"] |= {"sequence": 0, "head": GENESIS}
@@ -154,7 +154,7 @@ class SnapshotHead(NamedTuple):
     """The mechanism version that continues from the state."""
     key: str
     """The fingerprint of the key file."""
-    last: Mark | None
+    last: MessageMark | None
     """The last message that the state includes; None if it is not known."""
     before: str | None = None
     """The mechanism version that made the state, if it was adopted by ``mechanisms`` or by another ledger since."""
@@ -202,7 +202,7 @@ def unpack_snapshot(snapshot: bytes) -> tuple[SnapshotHead, dict[str, bytes]]:
     return SnapshotHead.of_document(head), sites
 
 
-def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[SnapshotHead, dict[str, Stages]]:
+def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[SnapshotHead, dict[str, SiteParts]]:
     """Return a snapshot's head and its sites; without a vault the encrypted parts of sites are left out.
 
     DataError if it is not a snapshot, KeyFileError as for ``open_site``.
@@ -217,7 +217,7 @@ def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
     return {site: chain_of(stages) for site, stages in sites.items()}
 
 
-def chain_of(stages: Stages) -> tuple[int, str]:
+def chain_of(stages: SiteParts) -> tuple[int, str]:
     """Return how many ledger entries a site's state knows, and the hash of the last."""
     ledger = split_parts(stages[Part.RELEASE])[0]["ledger"]
     return int(ledger["sequence"]), str(ledger["head"])

@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream.errors import UsageError
-from stream.mechanisms.heatmap import COLOURS, Floats, Ints, Usual, colours, usual_of
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.heatmap import COLOURS, Usual, colours, usual_of
 
 # Utility of heat maps.
 
@@ -78,7 +78,6 @@ def _apart(truth: Ints, released: Ints, usual: Usual) -> Ints:
     return apart
 
 
-Int64Array = NDArray[np.int64]
 FULL = 100
 """Points of a correct answer."""
 WORTHLESS = {"above": 36, "region": 3, "stuck": 24, "event": 12}
@@ -109,12 +108,12 @@ def score(off: int, worthless: int) -> Score:
     return Score(off, FULL * max(0, worthless - off) // worthless)
 
 
-def windows_above(counts: Int64Array, limit: int) -> int:
+def windows_above(counts: Ints, limit: int) -> int:
     """Return the number of windows with more than ``limit`` devices: how often a room exceeds its capacity."""
     return int((counts > limit).sum())
 
 
-def by_occupancy(regions: Mapping[str, Int64Array]) -> list[str]:
+def by_occupancy(regions: Mapping[str, Ints]) -> list[str]:
     """Return regions by decreasing mean count; among equals by name.
 
     Raises:
@@ -137,7 +136,7 @@ def places_off(order: Sequence[str], chosen: str) -> int:
     return order.index(chosen)
 
 
-def stuck_from(counts: Int64Array, at_most: int = 0) -> int | None:
+def stuck_from(counts: Ints, at_most: int = 0) -> int | None:
     """Return the first window from which on all counts are ``at_most`` or less, None where the last one is not.
 
     This is where a sensor stopped counting. For noisy values ``at_most`` is their half-width.
@@ -147,7 +146,7 @@ def stuck_from(counts: Int64Array, at_most: int = 0) -> int | None:
     return None if first == len(counts) else first
 
 
-def event_start(weeks: Int64Array, span: int) -> int:
+def event_start(weeks: Ints, span: int) -> int:
     """Return the window of a day at which a weekly event begins: where, over all weeks, most people arrive within a
     short time.
 

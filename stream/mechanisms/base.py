@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.operators import Operator
@@ -42,7 +41,7 @@ class RevisedDay(NamedTuple):
     median: Ints
     """Shape [windows of the day, zones]."""
     half_width: Ints
-    """Likewise; see ``revision.median_and_band``."""
+    """Likewise; see ``filter.smoothing.median_and_band``."""
     is_last: bool
     """Whether this is the last part of the zones."""
 

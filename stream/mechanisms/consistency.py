@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import UsageError
-from stream.mechanisms.exact import Floats, ordered_sum
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints, ordered_sum
 
 LEVELS = ("zone", "floor", "building")
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Real = TypeVar("Real", np.float32, np.float64)
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")

@@ -6,13 +6,13 @@
     p_k      _tails        Pr[|Z| >= k] = 2 (w(k) + w(k+1) + …) / S,  k >= 1
     T_k      thresholds    ⌊2**63 · p_k⌋
 
-Drawn by exact inversion like the discrete Laplace (:mod:`stream.mechanisms.noise`), not by the paper's rejection
-sampler: the distribution is the same, and a table makes it as fast. All arithmetic is on integers. With W binary digits
-after the point, w(j+1) = w(j) r(j) and r(j+1) = r(j) e**(-1/σ²), each product truncated: after j steps r has lost at
-most 2j + 1 units of its last digit and w at most (j+1)². The weights end at the first J that is 0 by then; those beyond
-it add up to less than J³ units, and all sums have an error of less than 2 (J+2)³, J < 2**22 (σ <= 100,000). So each p_k
-is known to 2**_DOUBT units of a number with 2**_GUARD times as many digits as needed. Where a decision is closer than
-that, it is made with more digits.
+Drawn by exact inversion (:mod:`stream.mechanisms.inversion`), not by the paper's rejection sampler: the distribution is
+the same, and a table makes it as fast. All arithmetic is on integers. With W binary digits after the point, w(j+1) =
+w(j) r(j) and r(j+1) = r(j) e**(-1/σ²), each product truncated: after j steps r has lost at most 2j + 1 units of its
+last digit and w at most (j+1)². The weights end at the first J that is 0 by then; those beyond it add up to less than
+J³ units, and all sums have an error of less than 2 (J+2)³, J < 2**22 (σ <= 100,000). So each p_k is known to 2**_DOUBT
+units of a number with 2**_GUARD times as many digits as needed. Where a decision is closer than that, it is made with
+more digits.
 
 **One noise chain** serves all audiences of a release.
 
@@ -45,8 +45,8 @@ import numpy as np
 
 from stream.domains import Draw
 from stream.errors import UsageError
-from stream.mechanisms.exact import Irrational, evaluate, exp_minus
-from stream.mechanisms.noise import Digits, Ints, Words, by_table, frozen, refinement, signed, words
+from stream.mechanisms.exact import Ints, Irrational, evaluate, exp_minus
+from stream.mechanisms.inversion import Digits, Words, by_table, read_only, refinement, signed, words
 from stream.mechanisms.noise_labels import Context
 
 SMALLEST_VARIANCE, LARGEST_VARIANCE = Fraction(1, 100), Fraction(10**10)
@@ -71,7 +71,7 @@ def discrete_gaussian(key: bytes, label: bytes, variance: Fraction, n: int) -> I
 
 
 def invert(drawn: Words, variance: Fraction, digits: Digits) -> Ints:
-    """Map uniform words to discrete Gaussian draws; see :func:`stream.mechanisms.noise.signed`."""
+    """Map uniform words to discrete Gaussian draws; see :func:`stream.mechanisms.inversion.signed`."""
     table = thresholds(check_variance(variance))
     return signed(drawn, partial(by_table, table=table), partial(_decide, variance=variance), digits)
 
@@ -94,7 +94,7 @@ def thresholds(variance: Fraction) -> Ints:
     bits = _FIRST
     while (table := _floors(variance, bits)) is None:
         bits *= 2
-    return frozen(np.array([*table[: table.index(0)], 0], dtype=np.int64))
+    return read_only(np.array([*table[: table.index(0)], 0], dtype=np.int64))
 
 
 def _floors(variance: Fraction, bits: int) -> list[int] | None:

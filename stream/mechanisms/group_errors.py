@@ -32,8 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stream.mechanisms.base import Groups
-from stream.mechanisms.exact import Floats, exp, ln, ordered_sum
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints, exp, ln, ordered_sum
 
 BAND = 0.97
 """Probability of a half-width. Published bands are to cover 95 %; counts follow no law exactly."""

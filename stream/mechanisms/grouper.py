@@ -43,7 +43,8 @@ from numpy.typing import NDArray
 from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Groups, Ratio
-from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.noise import check_epsilon, discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.policy.mechanisms import CHAIN_AND_GROUPER
 
@@ -92,7 +93,7 @@ class GrouperState:
 
 @dataclass(frozen=True)
 class Grouper:
-    """The grouper of one epsilon over all zones of a site, a stage of the stream."""
+    """The grouper of one epsilon over all zones of a site, an operator of the stream."""
 
     zones: int
     epsilon: Fraction

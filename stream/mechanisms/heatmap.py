@@ -32,17 +32,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Floats, Ints
 from stream.records import MINUTE, Micros
 
 # Colours.
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 COLOURS = 10
 """Number of colours; the first is 1."""
 USUAL = 5
@@ -108,7 +107,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class HeatMapState:
     """Released values of earlier half hours, summed, and those of the current one; public."""
 
     counted: Ints
@@ -123,7 +122,7 @@ class Past:
     """Its values so far, shape [windows, places]."""
 
 
-class Shown(NamedTuple):
+class HeatMapWindow(NamedTuple):
     """A window of the heat map."""
 
     colours: Ints
@@ -132,7 +131,7 @@ class Shown(NamedTuple):
     """The usual counts behind the colours."""
 
 
-class Passed(NamedTuple):
+class HeatMapInput(NamedTuple):
     """A released or denied window."""
 
     slot: WeekSlot
@@ -159,12 +158,14 @@ class HeatMap:
         at_hand = max(1, 30 * MINUTE // tick)
         return _HEAD.size + 8 * (HALF_HOURS + self.places * (2 * HALF_HOURS + at_hand))
 
-    def initial(self) -> Past:
+    def initial(self) -> HeatMapState:
         """Return the past before the first window."""
         sums = np.zeros((2, HALF_HOURS, self.places), np.int64)
-        return Past(np.zeros(HALF_HOURS, np.int64), sums[0], sums[1], _NONE, np.zeros((0, self.places), np.int64))
+        return HeatMapState(
+            np.zeros(HALF_HOURS, np.int64), sums[0], sums[1], _NONE, np.zeros((0, self.places), np.int64)
+        )
 
-    def step(self, state: Past, item: Passed) -> tuple[Past, list[Shown | None]]:
+    def step(self, state: HeatMapState, item: HeatMapInput) -> tuple[HeatMapState, list[HeatMapWindow | None]]:
         """Process a window; return its colours, None where it was denied or too few of its half hour are known."""
         half_hour = item.slot.half_hour + 48 * item.slot.weekend
         if half_hour != state.half_hour:
@@ -172,22 +173,22 @@ class HeatMap:
         if item.values is None:
             return state, [None]
         bounded = np.clip(item.values, -LARGEST, LARGEST)
-        after = Past(state.counted, state.total, state.squares, half_hour, np.vstack([state.now, bounded]))
+        after = HeatMapState(state.counted, state.total, state.squares, half_hour, np.vstack([state.now, bounded]))
         n = int(state.counted[half_hour])
         if n < self.least:
             return after, [None]
         usual = usual_of(n, state.total[half_hour], state.squares[half_hour])
-        return after, [Shown(colours(item.values, usual), usual)]
+        return after, [HeatMapWindow(colours(item.values, usual), usual)]
 
-    def encode(self, state: Past) -> bytes:
+    def encode(self, state: HeatMapState) -> bytes:
         """Return the stable byte form: windows by half hour, current values, then sums of half hours that have any."""
         head = _HEAD.pack(_MAGIC, self.places, self.least, state.half_hour, len(state.now))
         known = state.counted > 0
         parts = (state.counted, state.now, state.total[known], state.squares[known])
         return head + b"".join(part.astype("<i8").tobytes() for part in parts)
 
-    def decode(self, data: bytes) -> Past:
-        """Return the past of a byte form; DataError where it is not one of this stage."""
+    def decode(self, data: bytes) -> HeatMapState:
+        """Return the past of a byte form; DataError where it is not one of this operator."""
         if len(data) < _HEAD.size + 8 * HALF_HOURS or _HEAD.unpack_from(data)[:3] != (_MAGIC, self.places, self.least):
             raise DataError("heat map state: header does not fit the configuration")
         half_hour, in_half_hour = _HEAD.unpack_from(data)[3:]
@@ -201,14 +202,14 @@ class HeatMap:
         rows = rest.reshape(-1, self.places)
         total, squares = np.zeros((2, HALF_HOURS, self.places), np.int64)
         total[known], squares[known] = np.split(rows[in_half_hour:], 2)
-        return Past(counted, total, squares, half_hour, rows[:in_half_hour])
+        return HeatMapState(counted, total, squares, half_hour, rows[:in_half_hour])
 
 
-def _next_half_hour(state: Past, half_hour: int) -> Past:
+def _next_half_hour(state: HeatMapState, half_hour: int) -> HeatMapState:
     """Return the state when another half hour begins: the windows of the current one are added to the sums."""
     empty = state.now[:0]
     if len(state.now) == 0:
-        return Past(state.counted, state.total, state.squares, half_hour, empty)
+        return HeatMapState(state.counted, state.total, state.squares, half_hour, empty)
     at, counted, total, squares = state.half_hour, state.counted.copy(), state.total.copy(), state.squares.copy()
     if counted[at] + len(state.now) > MOST:
         counted[at], squares[at] = (counted[at] + 1) // 2, (squares[at] + 1) // 2
@@ -216,4 +217,4 @@ def _next_half_hour(state: Past, half_hour: int) -> Past:
     counted[at] += len(state.now)
     total[at] += state.now.sum(axis=0)
     squares[at] += (state.now * state.now).sum(axis=0)
-    return Past(counted, total, squares, half_hour, empty)
+    return HeatMapState(counted, total, squares, half_hour, empty)

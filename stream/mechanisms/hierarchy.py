@@ -39,10 +39,10 @@ from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
-from stream.mechanisms.exact import Floats
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.group_errors import GroupErrors, group_errors
 from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem
-from stream.mechanisms.noise import Ints, chain, check_epsilon, discrete_laplace, std
+from stream.mechanisms.noise import chain, check_epsilon, discrete_laplace, std
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.policy.mechanisms import Mechanism, mechanism_named, names_where

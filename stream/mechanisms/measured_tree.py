@@ -26,12 +26,11 @@ import numpy as np
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.filter.learning import LearningFilter, LearningState
 from stream.mechanisms.filter.smoothing import smooth
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import FilterItem
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, noise_chain
 from stream.schemas import HalfWidthKind
@@ -57,11 +56,11 @@ class MeasuredTree:
     """The noise of each level, leaves first."""
     chains: tuple[tuple[NoiseParameter, ...], ...]
     """For each level, the noises of all audiences of the release."""
-    nightly: tuple[NightlyFilter, ...] = ()
+    filters: tuple[LearningFilter, ...] = ()
     """The filter of each level; empty where noisy values are published unfiltered."""
 
     def __post_init__(self) -> None:
-        levels = {len(self.laws), len(self.chains), len(self.nightly) or self.tree.height}
+        levels = {len(self.laws), len(self.chains), len(self.filters) or self.tree.height}
         if levels != {self.tree.height}:
             raise UsageError(f"laws, chains and filters must be {self.tree.height}, one a level, got {sorted(levels)}")
         for level, (law, shared) in enumerate(zip(self.laws, self.chains, strict=True)):
@@ -81,20 +80,20 @@ class MeasuredTree:
     @property
     def half_width_kind(self) -> HalfWidthKind:
         """``posterior`` where there are filters, otherwise ``noise``."""
-        return "posterior" if self.nightly else "noise"
+        return "posterior" if self.filters else "noise"
 
-    def initial(self) -> tuple[NightlyState, ...]:
+    def initial(self) -> tuple[LearningState, ...]:
         """Return the state of each level's filter."""
-        return tuple(each.initial() for each in self.nightly)
+        return tuple(each.initial() for each in self.filters)
 
-    def step(self, state: tuple[NightlyState, ...], item: TickInput) -> tuple[tuple[NightlyState, ...], list[Values]]:
+    def step(self, state: tuple[LearningState, ...], item: TickInput) -> tuple[tuple[LearningState, ...], list[Values]]:
         """Perturb and filter each level, and make the levels consistent."""
         noisy = self._noisy(item)
-        if not self.nightly:
+        if not self.filters:
             return (), [self._plain(noisy)]
         after, medians, widths = [], np.zeros(self.tree.nodes, np.int64), np.zeros(self.tree.nodes, np.int64)
         histories: list[list[RevisedDay]] = []
-        for filtered, before, here in zip(self.nightly, state, self.tree.levels, strict=True):
+        for filtered, before, here in zip(self.filters, state, self.tree.levels, strict=True):
             level, [output] = filtered.step(before, FilterItem(noisy[here], item.slot))
             after.append(level)
             histories.append(output.histories)
@@ -117,18 +116,18 @@ class MeasuredTree:
             for parts in zip(*histories, strict=True)
         ]
 
-    def prepare(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
+    def prepare(self, state: tuple[LearningState, ...]) -> tuple[LearningState, ...]:
         """Return the states in which one filter has done one more piece of the next window's work."""
-        for level, (each, before) in enumerate(zip(self.nightly, state, strict=True)):
+        for level, (each, before) in enumerate(zip(self.filters, state, strict=True)):
             if (prepared := each.prepare(before)) is not before:
                 return (*state[:level], prepared, *state[level + 1 :])
         return state
 
-    def rest(self, state: tuple[NightlyState, ...]) -> list[RevisedDay]:
+    def rest(self, state: tuple[LearningState, ...]) -> list[RevisedDay]:
         """Return the revised parts of days that are not yet returned."""
-        return self._of_nodes([each.rest(own) for each, own in zip(self.nightly, state, strict=True)])
+        return self._of_nodes([each.rest(own) for each, own in zip(self.filters, state, strict=True)])
 
-    def states(self, state: tuple[NightlyState, ...]) -> tuple[FilterState, ...]:
+    def states(self, state: tuple[LearningState, ...]) -> tuple[FilterState, ...]:
         """Return the state of each level's filter."""
         return tuple(each.filter for each in state)
 
@@ -138,8 +137,10 @@ class MeasuredTree:
         """Revise the first windows from all of them, each level by itself, and make the levels consistent."""
         after, medians = [], np.zeros((final, self.tree.nodes), np.int64)
         widths = np.zeros_like(medians)
-        for nightly, before, here in zip(self.nightly, states, self.tree.levels, strict=True):
-            level, estimates = smooth(nightly.filter, before, [FilterItem(i.noisy[here], i.slot) for i in items], final)
+        for learning, before, here in zip(self.filters, states, self.tree.levels, strict=True):
+            level, estimates = smooth(
+                learning.filter, before, [FilterItem(i.noisy[here], i.slot) for i in items], final
+            )
             after.append(level)
             medians[:, here] = [estimate.median for estimate in estimates]
             widths[:, here] = [estimate.half_width for estimate in estimates]
@@ -178,19 +179,19 @@ class MeasuredTree:
         tails = NORMAL if self.noise.kind == "gaussian" else LAPLACE
         return np.ceil(tails * np.sqrt(variance + 0.25)).astype(np.int64)
 
-    def pause(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
+    def pause(self, state: tuple[LearningState, ...]) -> tuple[LearningState, ...]:
         """Return the state unchanged: it contains no true count."""
         return state
 
-    def encode(self, state: tuple[NightlyState, ...]) -> bytes:
+    def encode(self, state: tuple[LearningState, ...]) -> bytes:
         """Return the stable byte form: each level's filter, with its length."""
-        parts = [each.encode(own) for each, own in zip(self.nightly, state, strict=True)]
+        parts = [each.encode(own) for each, own in zip(self.filters, state, strict=True)]
         return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
-    def decode(self, data: bytes) -> tuple[NightlyState, ...]:
+    def decode(self, data: bytes) -> tuple[LearningState, ...]:
         """Return the state of a byte form; DataError where it is not one of this mechanism."""
         place, levels = 0, []
-        for each in self.nightly:
+        for each in self.filters:
             start = place + _LENGTH.size
             place = start + int.from_bytes(data[place:start], "little")
             levels.append(each.decode(data[start:place]))

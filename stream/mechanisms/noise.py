@@ -1,4 +1,4 @@
-"""Exact keyed noise that a replay repeats, and the noise chain.
+"""Exact keyed discrete Laplace noise that a replay repeats, and its noise chain.
 
     symbol   here          meaning
     ε        epsilon       inverse scale, an exact Fraction (ε/Δ for sensitivity Δ)
@@ -6,13 +6,8 @@
     Z        the result    Pr[Z = z] = (1-a)/(1+a) · a**|z|
     p_k      _tail         Pr[|Z| >= k] = 2 a**k / (1+a), k >= 1
     T_k      thresholds    ⌊2**63 · p_k⌋
-    U        sign bit off  a uniform real in [0, 1); a word contains its first 63 binary digits
 
-Exact inversion: |Z| is the number of k with U < p_k. A word decides that, unless its digits equal those
-of some p_k (which includes the infinite tail, where the digits are all 0). Then more digits of U are drawn
-until they differ. So the distribution is exact: nothing is truncated and nothing is rounded. If the words are uniform
-the result has exactly the distribution of Z. The words come from SHAKE-256 under a secret key, so the guarantee is
-computational differential privacy: it relies on the key's secrecy and on SHAKE-256 as a pseudo-random function.
+It is drawn by exact inversion (:mod:`stream.mechanisms.inversion`).
 
 **One noise chain** serves all audiences of a release: a coalition learns what its member with the least noise knows.
 
@@ -30,93 +25,31 @@ generating functions. The continuous form is the gradual release of Koufogiannis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache, partial
-from hashlib import shake_256
-from itertools import count, pairwise
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.domains import Domain, Draw
+from stream.domains import Draw
 from stream.errors import UsageError
-from stream.mechanisms.exact import Irrational, decimal, evaluate, exp_minus, floor_scaled
-from stream.mechanisms.noise_labels import Context, label
-
-# Exact inversion.
-
-Ints = NDArray[np.int64]
-Words = NDArray[np.uint64]
-Digits = Callable[[int], Iterator[int]]
-"""Index of a draw -> the further 64-bit words of its uniform number."""
-Magnitudes = tuple[Ints, NDArray[np.bool_]]
-"""Magnitudes by the first 63 digits, and where these digits are not enough."""
-
-_LOW_63 = np.uint64((1 << 63) - 1)
-
-
-def words(key: bytes, label: bytes, n: int) -> Words:
-    """Return ``n`` pseudo-random 64-bit words, from one keyed SHAKE-256 call over the label.
-
-    Key and label are length-prefixed. A longer call begins with the words of a shorter one.
-    """
-    return np.frombuffer(_sponge(Domain.WORDS, key, label).digest(8 * n), dtype=">u8").astype(np.uint64)
-
-
-def _sponge(domain: bytes, key: bytes, label: bytes) -> Any:
-    parts = (domain, key, label)
-    return shake_256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
-
-
-def refinement(key: bytes, label_: bytes) -> Digits:
-    """Return the stream of further digits of each draw of a label, independent of its words."""
-
-    def digits(index: int) -> Iterator[int]:
-        for place in count():
-            block = _sponge(Domain.DIGITS, key, label(label_, index, place)).digest(8)
-            yield int.from_bytes(block, "big")
-
-    return digits
-
-
-def signed(
-    drawn: Words, first: Callable[[Ints], Magnitudes], decide: Callable[[int, Iterator[int]], int], digits: Digits
-) -> Ints:
-    """Map uniform words to draws: the top bit is the sign, the other 63 are the first digits of U.
-
-    Args:
-        drawn: the words.
-        first: computes the magnitudes from 63 digits.
-        decide: computes the magnitude of a U that begins with these 63 digits, from as many further words as needed.
-        digits: ``digits(i)`` yields the further words of draw ``i``; called only where the first do not decide.
-    """
-    uniform = (drawn & _LOW_63).astype(np.int64)
-    magnitude, undecided = first(uniform)
-    for index in np.flatnonzero(undecided):
-        magnitude[index] = decide(int(uniform[index]), digits(int(index)))
-    return np.where(drawn >> np.uint64(63), -magnitude, magnitude)
-
-
-def by_table(uniform: Ints, table: Ints) -> Magnitudes:
-    """Return #{k: u < T_k}, and where u equals some T_k, so that more digits are needed.
-
-    Args:
-        uniform: u, the first 63 digits of each U.
-        table: T_1 >= T_2 >= … with T_k = ⌊2**63 p_k⌋; the last is the first that is 0.
-    """
-    ascending = table[::-1]
-    above = np.searchsorted(ascending, uniform, side="right")
-    return len(table) - above, ascending[above - 1] == uniform
-
-
-def frozen(table: NDArray[Any]) -> NDArray[Any]:
-    """Return the table, made read-only."""
-    table.setflags(write=False)
-    return table
-
+from stream.mechanisms.exact import Ints, Irrational, decimal, evaluate, exp_minus, floor_scaled
+from stream.mechanisms.inversion import (
+    Digits,
+    Magnitudes,
+    Words,
+    bernoulli,
+    by_table,
+    read_only,
+    refinement,
+    signed,
+    words,
+)
+from stream.mechanisms.noise_labels import Context
 
 SMALLEST_EPSILON = Fraction(1, 10**9)
 _LARGEST_TABLE = 1 << 16
@@ -143,9 +76,11 @@ def discrete_laplace(key: bytes, label: bytes, epsilon: Fraction, n: int) -> Int
 
 
 def invert(drawn: Words, epsilon: Fraction, digits: Digits) -> Ints:
-    """Map uniform words to discrete Laplace draws; see :func:`stream.mechanisms.noise.signed`."""
+    """Map uniform words to discrete Laplace draws; see :func:`stream.mechanisms.inversion.signed`."""
     exact = check_epsilon(epsilon)
-    return signed(drawn, partial(_magnitudes, epsilon=exact), partial(_decide, epsilon=exact), digits)
+    has_table = 64 / exact < _LARGEST_TABLE
+    first = partial(by_table, table=thresholds(exact)) if has_table else partial(_by_ladder, ladder=_ladder(exact))
+    return signed(drawn, first, partial(_decide, epsilon=exact), digits)
 
 
 def check_epsilon(epsilon: Fraction) -> Fraction:
@@ -157,12 +92,6 @@ def check_epsilon(epsilon: Fraction) -> Fraction:
     return epsilon
 
 
-def _magnitudes(uniform: Ints, epsilon: Fraction) -> tuple[Ints, NDArray[np.bool_]]:
-    if 64 / epsilon < _LARGEST_TABLE:
-        return by_table(uniform, thresholds(epsilon))
-    return _by_ladder(uniform, _ladder(epsilon))
-
-
 @lru_cache(maxsize=64)
 def thresholds(epsilon: Fraction) -> Ints:
     """Return T_1 … T_K, where K is the first k with T_k = 0; read-only."""
@@ -171,7 +100,7 @@ def thresholds(epsilon: Fraction) -> Ints:
         table.append(_top_63(scaled, epsilon, k + 1))
         if not table[-1]:
             break
-    return frozen(np.array(table, dtype=np.int64))
+    return read_only(np.array(table, dtype=np.int64))
 
 
 def _top_63(scaled: int, epsilon: Fraction, k: int) -> int:
@@ -222,14 +151,14 @@ def _ladder(epsilon: Fraction) -> _Ladder:
     fine = _floats(_fixed_powers(epsilon, 1 << _FIXED), rungs + 1)
     top = _fixed(lambda: 2 / (1 + exp_minus(epsilon)))
     coarse = _floats(_fixed_powers(rungs * epsilon, top), rungs + 2)
-    return _Ladder(frozen(coarse), frozen(fine))
+    return _Ladder(read_only(coarse), read_only(fine))
 
 
 def _floats(scaled: Iterator[int], n: int) -> NDArray[np.float64]:
     return np.array([next(scaled) / (1 << _FIXED) for _ in range(n)])
 
 
-def _by_ladder(uniform: Ints, ladder: _Ladder) -> tuple[Ints, NDArray[np.bool_]]:
+def _by_ladder(uniform: Ints, ladder: _Ladder) -> Magnitudes:
     """Return |Z| = qM + r with p_{qM} a**r > U >= p_{qM} a**(r+1), and where floats are not accurate enough.
 
     All errors here (digits not yet drawn, rounded tables, two rounded operations) are below 2**-41 of the
@@ -303,42 +232,6 @@ def sum_half_width_95(epsilon: Fraction, n: int) -> int:
     return int(np.argmax(beyond <= 0.05 + 1e-9))
 
 
-# Bernoulli
-
-
-def bernoulli(key: bytes, label: bytes, probability: Irrational, n: int) -> NDArray[np.bool_]:
-    """Return ``n`` exact Bernoulli draws: U < probability, for the uniform numbers U of the label.
-
-    ``probability`` must be irrational and between 0 and 1. One label gives one U per index, so the
-    draws of a smaller probability are a subset of those of a larger.
-    """
-    return below(words(key, label, n), probability, refinement(key, label))
-
-
-def below(drawn: Words, probability: Irrational, digits: Digits) -> NDArray[np.bool_]:
-    """Return where U < probability; ``digits(i)`` is called only where the first 64 digits are equal."""
-    threshold = _top_64(probability)
-    result = np.asarray(drawn < threshold)
-    for index in np.flatnonzero(drawn == threshold):
-        result[index] = _is_below(int(threshold), probability, digits(int(index)))
-    return result
-
-
-@lru_cache(maxsize=256)
-def _top_64(probability: Irrational) -> np.uint64:
-    """Return the first 64 binary digits of ``probability``; cached."""
-    return np.uint64(floor_scaled(probability, 64))
-
-
-def _is_below(first: int, probability: Irrational, further: Iterator[int]) -> bool:
-    seen, bits = first, 64
-    while True:
-        seen, bits = seen << 64 | next(further), bits + 64
-        exact = floor_scaled(probability, bits)
-        if seen != exact:
-            return seen < exact
-
-
 # The noise chain.
 
 
@@ -366,13 +259,13 @@ def chain(key: bytes, context: Context, digest: bytes, epsilons: Sequence[Fracti
     for finer, coarser in pairwise(descending):
         keep_label = context.label(Draw.CHAIN_KEEP, finer, coarser, digest=digest)
         add_label = context.label(Draw.CHAIN_ADD, finer, coarser, digest=digest)
-        kept = bernoulli(key, keep_label, keep(finer, coarser), n)
+        kept = bernoulli(key, keep_label, keep_probability(finer, coarser), n)
         noise[coarser] = noise[finer] + np.where(kept, 0, discrete_laplace(key, add_label, coarser, n))
     return noise
 
 
 @lru_cache(maxsize=256)
-def keep(finer: Fraction, coarser: Fraction) -> Irrational:
+def keep_probability(finer: Fraction, coarser: Fraction) -> Irrational:
     """Return p_0, the probability that the coarser value equals the finer one."""
 
     def p_0() -> Decimal:

@@ -33,15 +33,12 @@ def label(*fields: Field) -> bytes:
     Raises:
         UsageError: a field is not a str, bytes, int or Fraction (a bool is none of them).
     """
-    return b"".join(_field(place, field) for place, field in enumerate(fields))
-
-
-def _field(place: int, field: Field) -> bytes:
-    tag, payload = _payload(place, field)
-    return tag + len(payload).to_bytes(8, "big") + payload
+    payloads = (_payload(place, field) for place, field in enumerate(fields))
+    return b"".join(tag + len(payload).to_bytes(8, "big") + payload for tag, payload in payloads)
 
 
 def _payload(place: int, field: Field) -> tuple[bytes, bytes]:
+    """Return the type tag and the payload of a field."""
     if isinstance(field, str):
         return b"s", field.encode()
     if isinstance(field, bytes):
@@ -68,17 +65,17 @@ class Context:
     suffix: str = ""
     """Follows the purpose of every draw: empty, or ``/`` and the day's identity for a release paid by the day."""
 
-    def label(self, stage: Draw, *epsilons: Fraction, digest: bytes) -> bytes:
+    def label(self, draw: Draw, *epsilons: Fraction, digest: bytes) -> bytes:
         """Return the label of one draw.
 
         Args:
-            stage: the purpose; each is used once.
+            draw: the purpose; each is used once.
             epsilons: the exact parameters of the draw (both ends for a step of a noise chain), such as ε or σ².
             digest: digest of all that the noise is added to: of the counts, or of counts and state if the noise is in
                 a test of both.
         """
         named = (self.site, self.release, self.window, self.attempt, _registry_digest(self.zones))
-        return label(Label.COUNT, *named, stage + self.suffix, len(epsilons), *epsilons, digest)
+        return label(Label.COUNT, *named, draw + self.suffix, len(epsilons), *epsilons, digest)
 
 
 @lru_cache(maxsize=256)

@@ -18,8 +18,7 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms import gaussian, noise
-from stream.mechanisms.exact import Floats, exp, ln
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints, exp, ln
 from stream.mechanisms.noise_labels import Context
 from stream.records import NoiseKind
 
@@ -55,8 +54,8 @@ class _Law(NamedTuple):
     deviation: Callable[[Fraction], float]
     scale: Callable[[Fraction], float]
     """The field ``noise_scale`` of records."""
-    steepest: Callable[[Fraction], float]
-    """Largest weight per person of the filter's calendar against the noise."""
+    inverse_scale: Callable[[Fraction], float]
+    """ε, or 1/σ."""
 
 
 _LAWS: dict[NoiseKind, _Law] = {
@@ -69,7 +68,7 @@ _LAWS: dict[NoiseKind, _Law] = {
         sum_half_width_95=noise.sum_half_width_95,
         deviation=noise.std,
         scale=lambda epsilon: float(1 / epsilon),
-        steepest=float,
+        inverse_scale=float,
     ),
     "gaussian": _Law(
         check=gaussian.check_variance,
@@ -80,7 +79,7 @@ _LAWS: dict[NoiseKind, _Law] = {
         sum_half_width_95=gaussian.sum_half_width_95,
         deviation=gaussian.scale,
         scale=gaussian.scale,
-        steepest=lambda variance: 1 / gaussian.scale(variance),
+        inverse_scale=lambda variance: 1 / gaussian.scale(variance),
     ),
 }
 
@@ -114,9 +113,9 @@ class NoiseParameter:
         return _LAWS[self.kind].deviation(self.exact)
 
     @property
-    def steepest(self) -> float:
-        """Largest weight per person of the filter's calendar against the noise: ε, or 1/σ."""
-        return _LAWS[self.kind].steepest(self.exact)
+    def inverse_scale(self) -> float:
+        """ε, or 1/σ: the filter's calendar weighs a person no more than the noise does."""
+        return _LAWS[self.kind].inverse_scale(self.exact)
 
     @property
     def half_width_95(self) -> int:
@@ -158,7 +157,7 @@ def noise_chain(
         raise UsageError(f"parameters must be of one kind, got {', '.join(sorted(kinds)) or 'none'}")
     (kind,) = kinds
     drawn = _LAWS[kind].chain(key, context, digest, [each.exact for each in parameters], n)
-    return {NoiseParameter(kind, exact): values for exact, values in drawn.items()}
+    return {each: drawn[each.exact] for each in parameters}
 
 
 # Tails.

@@ -14,7 +14,8 @@ from functools import lru_cache
 
 from stream.domains import Label
 from stream.mechanisms.exact import Irrational, exp_minus
-from stream.mechanisms.noise import bernoulli, check_epsilon
+from stream.mechanisms.inversion import bernoulli
+from stream.mechanisms.noise import check_epsilon
 from stream.mechanisms.noise_labels import label
 
 

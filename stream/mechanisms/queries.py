@@ -11,9 +11,9 @@
     jump, drop           |ĉ_t - ĉ_{t-w+1}| >= δ, with its sign
     low signal           ŝ_t <= δ
 
-(Chen, Machanavajjhala, Hay, Miklau, CCS 2017: unit queries, sliding windows, event monitoring.) Each stage
+(Chen, Machanavajjhala, Hay, Miklau, CCS 2017: unit queries, sliding windows, event monitoring.) Each operator
 reads only what a release at ε made public, so its answers cost nothing more, and its state is as
-public as its input. A stage returns one answer for each item, None until w consecutive windows were released.
+public as its input. An operator returns one answer for each item, None until w consecutive windows were released.
 
 There are two ways to use them: inside the release stage, on the values before rounding (``Values.exact``) or
 on PeGaSus' groups; and on published records alone, whose integers become ``grouper.whole`` values.
@@ -31,8 +31,8 @@ import numpy as np
 from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Groups, Ratio
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.grouper import SMOOTHERS
-from stream.mechanisms.noise import Ints
 
 STATISTICS = ("average", "median")
 """Statistics that may represent a group in a window sum."""
@@ -49,7 +49,7 @@ class QueryHistory:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Common part of the stages: the history, its length, its bytes."""
+    """Common part of the operators: the history, its length, its bytes."""
 
     zones: int
     windows: int
@@ -71,7 +71,7 @@ class _Windows:
         return head + b"".join(part.T.astype("<i8").tobytes() for part in (state.numerator, state.denominator))
 
     def decode(self, data: bytes) -> QueryHistory:
-        """Return the history of a byte form; DataError where it is not one of this stage."""
+        """Return the history of a byte form; DataError where it is not one of this operator."""
         if len(data) < _HEAD.size or _HEAD.unpack_from(data)[:3] != (_MAGIC, self.zones, self.windows):
             raise DataError("query state: header does not fit the configuration")
         stored = _HEAD.unpack_from(data)[3]
@@ -169,7 +169,7 @@ class LowSignal:
     """Where the sum over the last w windows is δ or less."""
 
     sums: WindowSum | GroupWindowSum
-    """The compared sum; state and items are those of this stage."""
+    """The compared sum; state and items are those of this operator."""
     threshold: Fraction
 
     def initial(self) -> QueryHistory:

@@ -11,11 +11,11 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot, noisy_of
-from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, window_of
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.filter.history import DayRevision, HourRevision, RevisedWindow, RevisionInput, window_of
 from stream.mechanisms.filter.mechanism import Revisable, filtered
 from stream.mechanisms.grouper import SMOOTHERS
 from stream.mechanisms.laplace import laplace
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import laplace_noise, noise_chain
 from stream.mechanisms.pegasus import pegasus
@@ -148,17 +148,17 @@ def revised_counts(
     """
     if not isinstance(mechanism, Revisable):
         raise UsageError(f"revise must be used with {' or '.join(names_where('revisable'))}")
-    stage: Revision | DayHistory = Revision(mechanism) if span == "1h" else DayHistory(mechanism)
-    stage_state: Any = stage.initial()
-    made, after = list[Revised](), mechanism.initial()
+    revision: HourRevision | DayRevision = HourRevision(mechanism) if span == "1h" else DayRevision(mechanism)
+    revision_state: Any = revision.initial()
+    made, after = list[RevisedWindow](), mechanism.initial()
     for row, (before, after, fresh) in enumerate(_windows(mechanism, naming, times, counts)):  # noqa: B007
         end = int(times[row])
         window = window_of(end, Fraction(1), noisy_of(fresh), naming.slot(end))
-        stage_state, due = stage.step(stage_state, Passed(end, window, before, fresh))
+        revision_state, due = revision.step(revision_state, RevisionInput(end, window, before, fresh))
         made += due
         if progress is not None:
             progress(row + 1)
-    revised = [each.values for each in (*made, *stage.finish(stage_state, after))]
+    revised = [each.values for each in (*made, *revision.finish(revision_state, after))]
     return np.array([v.values for v in revised]), np.array([v.half_width for v in revised])
 
 

@@ -65,7 +65,8 @@ import numpy as np
 
 from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.run_distribution import RunDistribution
 from stream.records import Micros
@@ -169,8 +170,8 @@ class SparseVector:
         digest = counts_digest(item.counts, np.array([*self._numbers(state)], dtype=np.int64))
         half, n = self.run_distribution.half, len(self.thresholds)
         rho, nu = (
-            discrete_laplace(item.key, item.context.label(stage, half, digest=digest), half, n).tolist()
-            for stage in (Draw.THRESHOLD_RUN, Draw.THRESHOLD_QUERY)
+            discrete_laplace(item.key, item.context.label(draw, half, digest=digest), half, n).tolist()
+            for draw in (Draw.THRESHOLD_RUN, Draw.THRESHOLD_QUERY)
         )
         before, above, denied = self._charged(state), list[bool | None](), dict[int, str]()
         for place, node in enumerate(state.nodes):

@@ -23,7 +23,7 @@ from fractions import Fraction
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ import numpy as np
 from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Parameters, TickInput, Values, whole
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.noise import check_epsilon, discrete_laplace
 from stream.mechanisms.noise_labels import counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.schemas import HalfWidthKind

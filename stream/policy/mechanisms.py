@@ -46,7 +46,7 @@ CHAIN_AND_GROUPER = Composition(Fraction(4, 5), Fraction(1, 5))
 """PeGaSus (Chen, Machanavajjhala, Hay, Miklau, CCS 2017, section 6.1): 0.8 ε on the noise, 0.2 ε on a grouper."""
 
 
-class Spending(Enum):
+class SpendingRule(Enum):
     """For which windows one epsilon pays, and how much of it one window may spend."""
 
     WINDOW = "each window"
@@ -63,7 +63,7 @@ class Mechanism:
     """The declaration of a count mechanism."""
 
     composition: Composition
-    spending: Spending
+    spending: SpendingRule
     audiences: int | None = None
     """Largest number of audiences of one release; None: any number."""
     smallest: Fraction = SMALLEST_PART
@@ -102,7 +102,7 @@ class Mechanism:
     def __post_init__(self) -> None:
         if sum(self.composition) != 1 or min(self.composition) < 0:
             raise UsageError(f"composition: parts must be at least 0 and add up to 1, got {self.composition}")
-        if self.spending is not Spending.WINDOW and self.audiences != 1:
+        if self.spending is not SpendingRule.WINDOW and self.audiences != 1:
             raise UsageError("audiences: must be 1 where an epsilon pays for w windows")
         if self.own_noise and self.audiences != 1 and self.composition.shared:
             raise UsageError(
@@ -116,7 +116,7 @@ class Mechanism:
     @property
     def pays_by_window(self) -> bool:
         """Whether an epsilon is the price of each window."""
-        return self.spending is Spending.WINDOW
+        return self.spending is SpendingRule.WINDOW
 
     @property
     def pays_for_w(self) -> bool:
@@ -131,7 +131,7 @@ class Mechanism:
     @property
     def carries(self) -> bool:
         """Whether a publication and the remaining amount are carried over from window to window."""
-        return self.spending is Spending.CARRIED
+        return self.spending is SpendingRule.CARRIED
 
     def epsilons_for(self, w: int, ticks: int, windows: int) -> int:
         """Return how many epsilons pay for some ticks among consecutive windows, wherever these ticks lie.
@@ -141,7 +141,7 @@ class Mechanism:
             ticks: the number of ticks.
             windows: the number of consecutive windows that contain the ticks.
         """
-        if self.spending is Spending.EVEN:
+        if self.spending is SpendingRule.EVEN:
             return -(-min(ticks, windows) // w)
         return min(ticks, -(-windows // w))
 
@@ -149,7 +149,7 @@ class Mechanism:
 MECHANISMS: dict[str, Mechanism] = {
     "laplace": Mechanism(
         composition=ONE_CHAIN,
-        spending=Spending.WINDOW,
+        spending=SpendingRule.WINDOW,
         clamped=False,
         noises=("laplace", "gaussian"),
         levels=True,
@@ -159,7 +159,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "pegasus": Mechanism(
         composition=CHAIN_AND_GROUPER,
-        spending=Spending.WINDOW,
+        spending=SpendingRule.WINDOW,
         smallest=SMALLEST_PEGASUS,
         clamped=True,
         grouped=True,
@@ -169,7 +169,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "filter": Mechanism(
         composition=ONE_CHAIN,
-        spending=Spending.WINDOW,
+        spending=SpendingRule.WINDOW,
         clamped=True,
         noises=("laplace", "gaussian"),
         levels=True,
@@ -181,7 +181,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "uniform": Mechanism(
         composition=ONE_CHAIN,
-        spending=Spending.EVEN,
+        spending=SpendingRule.EVEN,
         audiences=1,
         parts_per_window=2,
         own_noise=True,
@@ -189,7 +189,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "sample": Mechanism(
         composition=ONE_CHAIN,
-        spending=Spending.CARRIED,
+        spending=SpendingRule.CARRIED,
         audiences=1,
         parts_per_window=2,
         own_noise=True,
@@ -197,7 +197,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "ba": Mechanism(
         composition=ONE_CHAIN,
-        spending=Spending.CARRIED,
+        spending=SpendingRule.CARRIED,
         audiences=1,
         parts_per_window=2,
         own_noise=True,
@@ -210,7 +210,7 @@ SPARSE_VECTOR = "sparse-vector"
 DECIDING: dict[str, Mechanism] = {
     SPARSE_VECTOR: Mechanism(
         composition=ONE_CHAIN,
-        spending=Spending.WINDOW,
+        spending=SpendingRule.WINDOW,
         own_noise=True,
         audiences=1,
         clamped=True,

@@ -107,7 +107,7 @@ class LedgerCharges:
         day = self._entries.privacy_day(entry)
         if not release.by_day or day is None:
             return None
-        return self._entries.day_prices(release).terms_paid(entry["audience"], day)
+        return self._entries.day_prices(release).prices[entry["audience"]].terms(day)
 
 
 def account_stage(policy: PolicyDocument, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:

@@ -32,11 +32,10 @@ from stream.mechanisms.noise_labels import label
 from stream.mechanisms.osdprr import released
 from stream.policy.attributes import Attribute, AttributeRelease
 from stream.policy.fields import decimal_string
-from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ReleaseId, ZoneDayAttribute
+from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ZoneDayAttribute
+from stream.release.attribute_guarantees import log_largest_factor
 from stream.release.budgets import Budgets
-from stream.release.count_plan import rounded_coverage
-from stream.release.guarantees import log_largest_factor
-from stream.release.ledger_writer import Head, LedgerWriter
+from stream.release.ledger_writer import LedgerWriter, RecordHeader
 from stream.release.state import LocalDay, ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import AttributeRecord
@@ -116,28 +115,19 @@ class AttributePlan:
                     seen[record.zone][record.attribute] = outcome.public if before is None else before
                 yield record, outcome
 
-    def record(self, head: Head, read: DayAttribute, outcome: AttributeOutcome, coverage: Fraction) -> AttributeRecord:
-        """Return the record of an outcome; ``coverage`` is the minimum over the day."""
-        release = self.release
+    def record(self, header: RecordHeader, read: DayAttribute, outcome: AttributeOutcome) -> AttributeRecord:
+        """Return the record of an outcome."""
         which = ZoneDayAttribute(read.day, read.zone, read.attribute)
         record = AttributeRecord(
-            release_id=str(ReleaseId(self._site, release.name, outcome.audience, str(which))),
-            site=head.site,
-            audience=outcome.audience,
-            release=release.name,
-            window_start=head.window_start,
-            window_end=head.window_end,
+            **header.fields(self.release.name, outcome.audience, str(which)),
             day=read.day,
             zone=read.zone,
             attribute=read.attribute,
             released=outcome.shown,
             reason=outcome.reason,
-            mechanism=release.mechanism,
+            mechanism=self.release.mechanism,
             epsilon=decimal_string(outcome.epsilon),
             spend=decimal_string(outcome.price),
-            coverage=rounded_coverage(coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
         )
         return record.showing(outcome.value) if outcome.shown else record
 
@@ -229,8 +219,8 @@ class AttributeReleases:
         self, state: ReleaseState, plan: AttributePlan, read: DayAttribute, outcome: AttributeOutcome, local: LocalDay
     ) -> Iterator[Published | AttributeCharge]:
         release, key_day, end = plan.release, key_day_of(local.start), local.end
-        head = self._writer.head(local.start, end)
-        record = plan.record(head, read, outcome, state.coverage.get(local.local_day, Fraction(0)))
+        header = self._writer.header(local.start, end, state.coverage.get(local.local_day, Fraction(0)))
+        record = plan.record(header, read, outcome)
         commitment = self._writer.commitment(key_day, release.name, end, outcome.read)
         yield from self._writer.publish(
             state, record, end=end, key_day=key_day, commitment=commitment, time=read.closed

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream, attempt_of, line_name, release_of
+from stream.accounting.charge_history import ChargeHistory, ChargeLine, attempt_of, line_name, release_of
 from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
@@ -38,14 +38,14 @@ from stream.records import (
     ReleaseId,
     ZoneDayAttribute,
 )
+from stream.release.attribute_guarantees import log_largest_factor
 from stream.release.attribute_stage import AttributeReleases, attribute_plans, attribute_price, read_digest
 from stream.release.count_plan import CountPlan, count_plans
 from stream.release.counts import CountReleases
 from stream.release.forecasts import forecast_streams
-from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_entries import EntryReader
 from stream.release.ledger_writer import LedgerWriter
-from stream.release.prices import ELSEWHERE, STREAMS
+from stream.release.paid_days import ELSEWHERE, STREAMS
 from stream.release.state import LocalDay, QueriedDays, ReleaseState
 from stream.release.thresholds import free_thresholds
 from stream.release.validation import Policy
@@ -61,7 +61,7 @@ class PolicyReplay:
         self._version = policy.version
         self._entries = EntryReader(policy, site)
         self._now = zones_now(policy.site[site].radios, present.site[site].zones)
-        self._lines: dict[str, ChargeStream] = {}
+        self._lines: dict[str, ChargeLine] = {}
         """Release of counts, or threshold stream that pays for runs -> the line of its charges."""
         self._alone: dict[str, float] = {}
         """Attribute release -> ln of the largest factor that it reaches by itself."""
@@ -71,7 +71,7 @@ class PolicyReplay:
             elif isinstance(release, CountRelease) or not release.free:
                 zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
                 w = release.windows_paid if isinstance(release, CountRelease) else 1
-                self._lines[release.name] = ChargeStream(release.mechanism, w, tuple(sorted(zones)))
+                self._lines[release.name] = ChargeLine(release.mechanism, w, tuple(sorted(zones)))
 
     def apply(self, state: ReleaseState, entry: Entry) -> None:
         """Add one charge to what budgets and attribute limits read: spending, charged windows and queried days.
@@ -104,7 +104,7 @@ class PolicyReplay:
         name = line_name(event.release, self._version, event.attempt, line.day)
         state.charged.note(event.window_end, name, line, {event.audience: cost})
 
-    def pass_by(self, state: ReleaseState, entry: Entry) -> None:
+    def block_later_releases(self, state: ReleaseState, entry: Entry) -> None:
         """Block later releases of an entry's subject: its window, its local day, or its privacy day's run.
 
         Releases that carry publications over windows must wait, since the publication that the entry made is unknown.
@@ -147,7 +147,7 @@ def count_as_published(
             policy = policies[version]
             known[version] = PolicyReplay(policy, present if site in present.site else policy, site)
         known[version].apply(state, entry)
-        known[version].pass_by(state, entry)
+        known[version].block_later_releases(state, entry)
         state.ledger.sequence, state.ledger.head = entry["sequence"] + 1, entry["hash"]
     state.charged.forget(state.released_until)
 
@@ -244,9 +244,9 @@ class BackfillStage:
                 return release_of(name)
         return None
 
-    def _same_price(self, name: str, line: ChargeStream) -> bool:
+    def _same_price(self, name: str, line: ChargeLine) -> bool:
         """Whether a day that was charged on a line may not be charged at this attempt too."""
-        paid_by_day = [plan for plan in self._late_plans if plan.days is not None]
+        paid_by_day = [plan for plan in self._late_plans if plan.day_prices is not None]
         if self._writer.attempt > 1:
             return any(
                 release_of(name) == plan.release.name and attempt_of(name) == self._writer.attempt
@@ -272,7 +272,7 @@ class BackfillStage:
 
     def _price(self, plan: CountPlan, window: OccupancyWindow, audience: str) -> Fraction:
         """Return the price of a window: the first window of a day costs the whole day."""
-        if plan.days is None:
+        if plan.day_prices is None:
             return plan.release.charge(audience)
         return Fraction(0) if window.privacy_day in self._days_priced else plan.release.epsilon[audience]
 

@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.charge_history import ChargeHistory, ChargeLine, line_name
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.ledger import BudgetView, nano, owner_of_account
-from stream.keys import key_day_of
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.records import WAITING, Micros, OccupancyWindow
 from stream.release.count_plan import CountPlan
-from stream.release.prices import DayPaymentStatus, PaidByDay
+from stream.release.paid_days import DayPaymentStatus
+from stream.release.prices import DayPrices
 from stream.release.state import LocalDay, ReleaseState
 
 SLACK = 2e-9
@@ -74,17 +74,22 @@ class Budgets:
         self._version = policy.version
         self._attempt = attempt
 
-    def decide(self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> BudgetDecisions:
-        """Decide on a window, and add its charges to ``state.charged`` and ``state.paid_days``."""
-        if plan.days is not None:
-            return self._decide_by_day(state, plan, plan.days, window)
+    def decide(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int
+    ) -> BudgetDecisions:  # fmt: skip
+        """Decide on a window, and add its charges to ``state.charged`` and ``state.paid_days``.
+
+        ``key_day`` is the UTC day of its start, whose daily budget pays.
+        """
+        if plan.day_prices is not None:
+            return self._decide_by_day(state, plan, plan.day_prices, window)
         release, end = plan.release, window.window_end
         restarts = plan.publication_key is not None and release.name not in state.publication_keys
         if restarts and end <= state.blocked_until:
             return dict.fromkeys(audiences_of(release), BudgetDecision(WAITING))
-        reasons = self._denials(state.ledger.budgets, release, key_day_of(end - self._tick_length), end)
+        reasons = self._denials(state.ledger.budgets, release, key_day, end)
         paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
-        line = ChargeStream(release.mechanism, release.windows_paid, plan.covered)
+        line = ChargeLine(release.mechanism, release.windows_paid, plan.covered)
         if not self.record_within_factor(state, end, release.name, line, paid):
             return {audience: BudgetDecision(reason or "factor") for audience, reason in reasons.items()}
         return {
@@ -93,16 +98,16 @@ class Budgets:
         }
 
     def _decide_by_day(
-        self, state: ReleaseState, plan: CountPlan, days: PaidByDay, window: OccupancyWindow
+        self, state: ReleaseState, plan: CountPlan, days: DayPrices, window: OccupancyWindow
     ) -> BudgetDecisions:
         release, audiences, day = plan.release.name, audiences_of(plan.release), window.privacy_day
-        status = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(release, day, days.terms)
-        if day is None or status is DayPaymentStatus.OTHERWISE or not plan.is_counted(window):
+        status = DayPaymentStatus.OTHER_TERMS if day is None else state.paid_days.status(release, day, days.terms)
+        if day is None or status is DayPaymentStatus.OTHER_TERMS or not plan.is_counted(window):
             return dict.fromkeys(audiences, BudgetDecision(WAITING))
         if status is DayPaymentStatus.PAID and not plan.continues(state, day):
             return dict.fromkeys(audiences, BudgetDecision(WAITING))  # another run would cost another day
         changed = {audience: days.prices[audience].changed for audience in audiences}
-        line = ChargeStream(plan.release.mechanism, 1, plan.covered, day=day.number)
+        line = ChargeLine(plan.release.mechanism, 1, plan.covered, day=day.number)
         if not self.record_within_factor(state, window.window_end, release, line, changed):
             state.change_days.pop(release, None)  # later windows of the day would tell of this one
             return dict.fromkeys(audiences, BudgetDecision("factor"))
@@ -164,7 +169,7 @@ class Budgets:
     # --- the limit ``max_factor`` ---------------------------------------------------------------------
 
     def record_within_factor(
-        self, state: ReleaseState, end: Micros, release: str, line: ChargeStream, paid: Mapping[str, Fraction]
+        self, state: ReleaseState, end: Micros, release: str, line: ChargeLine, paid: Mapping[str, Fraction]
     ) -> bool:
         """Record a window's payments on a release's line, unless they exceed the limit; return whether they are.
 

@@ -1,4 +1,4 @@
-"""One count release at one site: counters, mechanisms, record shape. There is one class for each kind of plan.
+"""One count release at one site: counters, mechanisms and noise. There is one class for each kind of plan.
 
 A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
 at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each
@@ -13,56 +13,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from stream.domains import Suffix
-from stream.mechanisms.base import CountMechanism, Parameters, Values, noisy_of
+from stream.mechanisms.base import CountMechanism, Parameters, Values
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
-from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.filter.learning import LearningFilter
 from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.hierarchy import Hierarchy, Pruning
 from stream.mechanisms.level_sums import level_sums
 from stream.mechanisms.measured_tree import MeasuredTree, noise_scales
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.registry import mechanism_of
 from stream.mechanisms.target_states import States, target_states
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Zone
-from stream.records import CHANGES, LevelCounts, NoiseKind, OccupancyWindow, PrivacyDay, ReleaseId
-from stream.release.ledger_writer import Head
-from stream.release.prices import Laws, PaidByDay, noise_laws
+from stream.records import CHANGES, LevelCounts, OccupancyWindow, PrivacyDay
+from stream.release.prices import DayPrices, Laws, noise_laws
 from stream.release.state import PublicationKey, ReleaseState, publication_key
-from stream.schemas import CountRecord, Levels, LevelScales
-
-# Fields that only some records have; a field that is not given is absent from the record's bytes.
-
-
-class DayFields(TypedDict, total=False):
-    """Those of records of a release that is paid by the day."""
-
-    unit: str
-    noise: NoiseKind
-    delta: str
-    counted: str
-    bounded_to: str
-
-
-class ValueFields(TypedDict, total=False):
-    """Those of records with floors or the building, and of records with noisy values; null for a denial."""
-
-    levels: Levels | None
-    levels_half_width_95: Levels | None
-    levels_noise_scale: LevelScales | None
-    noisy: dict[str, int] | None
-    levels_noisy: Levels | None
-    levels_draws: Levels | None
-
+from stream.schemas import Levels, LevelScales
 
 Entry = TypeVar("Entry")
 ByLevel = dict[str, dict[str, int]]
@@ -101,9 +76,15 @@ class CountPlan(ABC):
         self._largest = np.array([zone.largest for zone in self.zones], dtype=np.int64)
         self._listed = "zone" in release.levels
         """Whether records list the counters; otherwise they contain levels only."""
-        self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
+        self.day_prices: DayPrices | None = None
         """The cost of its days, if a whole day is paid at once."""
-        self._counted_in_records = policy.site[site].counted_in_records
+        self._bound = ""
+        """The bound of a day release, as noise labels contain it."""
+        if release.by_day:
+            self.day_prices = DayPrices.of(policy, release, site)
+            self._bound = f"{CHANGES if release.by_changes else ''}{self.day_prices.ticks}"
+        self.counted = policy.site[site].counted_in_records
+        """What its numbers count, where the site counts logins; otherwise empty."""
         self.bounded_to = policy.site[site].bound_text(changes=release.by_changes) if release.by_day else None
         """How long or how often a device is counted within a privacy day; None if the release counts every device."""
         self.publication_key: PublicationKey | None = (
@@ -129,11 +110,11 @@ class CountPlan(ABC):
         """Return the counts of the names from those of the zones that the release covers."""
 
     @abstractmethod
-    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+    def level_values(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
         """Return the values of floors and building, and their half-widths."""
 
     @abstractmethod
-    def _noisy_levels(self, noisy: Ints) -> Levels:
+    def noisy_level_values(self, noisy: Ints) -> Levels:
         """Return the noisy values of floors and building."""
 
     # --- counts ---------------------------------------------------------------------------------------
@@ -153,7 +134,7 @@ class CountPlan(ABC):
 
     def _zone_counts(self, window: OccupancyWindow) -> Ints:
         """Return the counts of the zones that the release covers."""
-        read = window.counts if self.days is None or window.bounded is None else window.bounded
+        read = window.counts if self.day_prices is None or window.bounded is None else window.bounded
         return np.array([read[index] for index in self._indices], dtype=np.int64)
 
     def suffix(self, window: OccupancyWindow) -> str:
@@ -162,9 +143,9 @@ class CountPlan(ABC):
         It has the day and the bound of a day release: no two days, and no two bounds, share a draw.
         """
         day = window.privacy_day
-        if self.days is None or day is None:
+        if self.day_prices is None or day is None:
             return ""
-        return f"{Suffix.DAY} {day.number}/{CHANGES if self.release.by_changes else ''}{self.days.ticks}"
+        return f"{Suffix.DAY} {day.number}/{self._bound}"
 
     def truth(self, window: OccupancyWindow) -> ByLevel:
         """Return the true counts of the published names, by level; bounded like ``counts``, restricted."""
@@ -177,89 +158,11 @@ class CountPlan(ABC):
     def published_counts(self, mechanism: CountMechanism, values: Values) -> ByLevel:
         """Return the counts that a record of these values publishes, by level."""
         listed = self.by_name([int(value) for value in values.values[: len(self.names)]])
-        return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
+        return by_level(listed, {} if self.release.levels == ("zone",) else self.level_values(mechanism, values)[0])
 
     def state_name(self, epsilon: Fraction) -> str:
         """Return the name under which an epsilon's operator state is stored."""
         return f"{self.release.name}/{decimal_string(epsilon)}"
-
-    # --- records --------------------------------------------------------------------------------------
-
-    def record(
-        self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None,
-        spend: Fraction, *, noisy: bool = True,
-    ) -> CountRecord:  # fmt: skip
-        """Return the record of a release, or of a denial in the same shape: without values, and with its reason.
-
-        Args:
-            head: the fields that records of the window have in common.
-            window: the window.
-            audience: the audience.
-            values: the released values; None for a denial.
-            reason: the reason for a denial.
-            spend: the amount that the audience is charged.
-            noisy: whether the record contains the noisy values behind its values, where the release publishes them.
-        """
-        release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
-        mechanism = self.mechanisms[epsilon]
-        return CountRecord(
-            release_id=str(ReleaseId(self.site, release.name, audience, head.window_end, head.attempt)),
-            site=head.site,
-            audience=audience,
-            release=release.name,
-            window_start=head.window_start,
-            window_end=head.window_end,
-            values=None if values is None else self.by_name([int(v) for v in values.values[:n]]),
-            released=values is not None,
-            reason=reason,
-            mechanism=release.mechanism,
-            epsilon=decimal_string(epsilon),
-            spend=decimal_string(spend),
-            noise_scale=self.by_name(self.scales(epsilon, values)),
-            half_width_95=None if values is None else self.by_name([float(w) for w in values.half_width[:n]]),
-            half_width_kind=mechanism.half_width_kind,
-            coverage=rounded_coverage(window.coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
-            **self.day_fields(audience),
-            **self._value_fields(epsilon, values, noisy=noisy and self.publishes_noisy),
-        )
-
-    def day_fields(self, audience: str) -> DayFields:
-        """Return the fields that only records of a release have that is paid by the day."""
-        if self.days is None:
-            return {}
-        price = self.days.prices[audience]
-        fields: DayFields = {"unit": "device_day", "noise": price.noise, "delta": decimal_string(price.delta)}
-        if self._counted_in_records:
-            fields = {**fields, "counted": self._counted_in_records}
-        return fields if self.bounded_to is None else {**fields, "bounded_to": self.bounded_to}
-
-    def _value_fields(self, epsilon: Fraction, values: Values | None, *, noisy: bool) -> ValueFields:
-        """Return the fields of floors and building, with the scales of their own noise, and those of noisy values.
-
-        Noisy values are free. A filter's values are a function of its audience's noisy values, past and present, and of
-        nothing else; the price pays for their noise. The proof of PeGaSus covers noisy counts and groups as two
-        outputs, with 0.8 and 0.2 of epsilon. An audience receives the noisy values of its own epsilon, which a
-        coalition has from the noise chain anyway. Those of floors and building are sums, or have separate noise that
-        was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
-        that independence by smoothing.
-        """
-        fields: ValueFields = {}
-        has_levels = self.release.levels != ("zone",)
-        if has_levels:
-            levels, half_widths = (None, None) if values is None else self._levels(self.mechanisms[epsilon], values)
-            fields |= {"levels": levels, "levels_half_width_95": half_widths}
-            if scales := self.level_scales[epsilon]:
-                fields["levels_noise_scale"] = scales
-        if noisy:
-            draws = None if values is None else noisy_of(values)
-            fields["noisy"] = None if draws is None else self.by_name(draws[: len(self.names)].tolist())
-            if has_levels:
-                fields["levels_noisy"] = None if draws is None else self._noisy_levels(draws)
-                if self.level_draws:
-                    fields["levels_draws"] = self.level_draws
-        return fields
 
     def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         """Return entries, one for each of ``names`` in order, by name; empty where a record lists no names."""
@@ -276,7 +179,7 @@ class ZonePlan(CountPlan):
         most = self._largest.tolist()
         largest = tuple(most) if self._states is None else self._states.largest(most)
         multiplicity = 1 if self._states is None else self._states.multiplicity
-        laws = noise_laws(release, self.days, multiplicity)
+        laws = noise_laws(release, self.day_prices, multiplicity)
         self.mechanisms = {
             epsilon: mechanism_of(
                 release.mechanism,
@@ -286,10 +189,11 @@ class ZonePlan(CountPlan):
         }
         self.draws_own_noise = release.declared.own_noise
         self.publishes_noisy = release.declared.revisable or release.declared.grouped
+        self._clamped = release.declared.clamped
         self.level_scales = dict.fromkeys(self.mechanisms, LevelScales())
         self.level_draws = {}
         if release.levels != ("zone",):
-            self.level_draws = self._noisy_levels(np.ones(len(self.names), np.int64))
+            self.level_draws = self.noisy_level_values(np.ones(len(self.names), np.int64))
 
     def is_made_consistent(self, mechanism: CountMechanism) -> bool:
         """Return False: nothing makes zones consistent."""
@@ -304,14 +208,15 @@ class ZonePlan(CountPlan):
     def _named(self, zones: Ints) -> Ints:
         return zones if self._states is None else self._states.counts(zones)
 
-    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+    def level_values(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+        """Return the sums of zones, and their half-widths."""
         sums = level_sums(
-            mechanism, values, [self._floors[floor] for floor in sorted(self._floors)],
-            clamped=self.release.declared.clamped,
+            mechanism, values, [self._floors[floor] for floor in sorted(self._floors)], clamped=self._clamped
         )  # fmt: skip
         return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
-    def _noisy_levels(self, noisy: Ints) -> Levels:
+    def noisy_level_values(self, noisy: Ints) -> Levels:
+        """Return the sums of noisy values."""
         floors = [int(noisy[self._floors[floor]].sum()) for floor in sorted(self._floors)]
         return self._sums(int(noisy.sum()), floors)
 
@@ -335,6 +240,8 @@ class TreePlan(CountPlan):
         self._leaves = leaf_of_zone(floors, release.levels_up)
         """Index of each zone's leaf."""
         self.names = self.tree.names[0]
+        self._levels = tuple(zip(release.levels_up, self.tree.names, self.tree.levels, strict=True))
+        """Each level with the names of its nodes and their range, leaves first."""
         self._most: Ints = self.tree.sums(self._named(self._largest))
         """The largest count of each node, from the policy."""
         self.mechanisms = self._mechanisms()
@@ -346,7 +253,7 @@ class TreePlan(CountPlan):
         self.level_draws = {}
 
     def _mechanisms(self) -> dict[Fraction, CountMechanism]:
-        laws = noise_laws(self.release, self.days, 1)
+        laws = noise_laws(self.release, self.day_prices, 1)
         return {epsilon: self._mechanism(laws, epsilon) for epsilon in sorted(laws, reverse=True)}
 
     def _mechanism(self, laws: Laws, epsilon: Fraction) -> CountMechanism:
@@ -359,10 +266,10 @@ class TreePlan(CountPlan):
         )  # fmt: skip
 
     def _measured(self, laws: Laws, epsilon: Fraction) -> MeasuredTree:
-        filters: tuple[NightlyFilter, ...] = ()
+        filters: tuple[LearningFilter, ...] = ()
         if self.release.mechanism == "filter":
             filters = tuple(
-                NightlyFilter(RegimeFilter(tuple(self._most[here].tolist()), law, self.release.calendar))
+                LearningFilter(RegimeFilter(tuple(self._most[here].tolist()), law, self.release.calendar))
                 for here, law in zip(self.tree.levels, laws[epsilon], strict=True)
             )
         return MeasuredTree(self.tree, laws[epsilon], tuple(zip(*laws.values(), strict=True)), filters)
@@ -381,17 +288,19 @@ class TreePlan(CountPlan):
         np.add.at(counts, self._leaves, zones)
         return counts
 
-    def _levels(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+    def level_values(self, mechanism: CountMechanism, values: Values) -> tuple[Levels, Levels]:
+        """Return the values of the tree's nodes, and their half-widths."""
         del mechanism
         return self._nodes(values.values.tolist()), self._nodes(values.half_width.tolist())
 
-    def _noisy_levels(self, noisy: Ints) -> Levels:
+    def noisy_level_values(self, noisy: Ints) -> Levels:
+        """Return the noisy values of the tree's nodes."""
         return dict(self._nodes(noisy.tolist()))
 
     def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
         """Floors and building of a tree whose nodes were measured themselves, one entry per node."""
         levels = dict[str, dict[str, Entry] | Entry]()
-        for level, names, here in zip(self.release.levels_up, self.tree.names, self.tree.levels, strict=True):
+        for level, names, here in self._levels:
             if level == "floor":
                 levels["floor"] = dict(zip(names, entries[here], strict=True))
             elif level == "building":
@@ -405,13 +314,13 @@ class ChangePlan(TreePlan):
     That noise is not independent from window to window, so no noisy values are published.
     """
 
-    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str, days: PaidByDay) -> None:
+    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str, days: DayPrices) -> None:
         self._paid = days
         super().__init__(policy, release, site)
         self.publishes_noisy = False
         self._tick_length = policy.site[site].tick
         self._whole = len(self.zones) == len(policy.site[site].zones)
-        self.sums = ChangeSums(days.factor, self.tree.nodes)
+        self.sums = ChangeSums(days.matrix_factor, self.tree.nodes)
         """The sums of a day's changes, which all audiences share."""
         self.sums_name = f"{release.name}/{CHANGES}"
         """The name under which they are stored."""
@@ -423,7 +332,9 @@ class ChangePlan(TreePlan):
             epsilon: LevelChanges(
                 self.tree,
                 tuple(
-                    Changes(self._paid.factor, own, chain, tuple(self._most[here].tolist()), self.release.calendar)
+                    Changes(
+                        self._paid.matrix_factor, own, chain, tuple(self._most[here].tolist()), self.release.calendar
+                    )
                     for here, own, chain in zip(self.tree.levels, by_epsilon[epsilon].variances, chains, strict=True)
                 ),
             )
@@ -443,7 +354,7 @@ class ChangePlan(TreePlan):
 
     def is_counted(self, window: OccupancyWindow) -> bool:
         """Whether a window has counts of visits, at a tick that the price covers."""
-        return window.by_visits is not None and self.day_tick(window).position < self._paid.factor.ticks
+        return window.by_visits is not None and self.day_tick(window).position < self._paid.matrix_factor.ticks
 
     def continues(self, state: ReleaseState, day: PrivacyDay) -> bool:
         """Whether the same run of changes goes on: another one would cost another day."""
@@ -476,7 +387,7 @@ def _node_scales(mechanism: CountMechanism) -> tuple[float, ...]:
 def count_plan(policy: PolicyDocument, release: CountRelease, site: str) -> CountPlan:
     """Return the plan of a count release at a site."""
     if release.by_changes:
-        return ChangePlan(policy, release, site, PaidByDay.of(policy, release, site))
+        return ChangePlan(policy, release, site, DayPrices.of(policy, release, site))
     return TreePlan(policy, release, site) if release.shares else ZonePlan(policy, release, site)
 
 
@@ -498,8 +409,3 @@ def by_level(values: Mapping[str, int], levels: Mapping[str, Any] | None) -> ByL
     if building is not None:
         found["building"] = {"building": building}
     return found
-
-
-def rounded_coverage(coverage: Fraction) -> float:
-    """Return a coverage as records contain it."""
-    return round(float(coverage), 4)

@@ -9,6 +9,8 @@ For each count release of a window, in the order of the policy:
 4. Each audience gets one ledger entry and one record.
 5. Queries of these values, and revisions of earlier ones, yield further records; they are free. So do estimates of
    people and forecasts, which read the bytes of the records of step 4.
+
+From step 4 on no count of the window is read.
 """
 
 from __future__ import annotations
@@ -26,19 +28,20 @@ from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, Values
 from stream.mechanisms.changes.mechanism import DayChanges
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.mechanism import Revisable
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator
 from stream.policy.fields import decimal_string
-from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
+from stream.records import EPOCH, CountCharge, Micros, OccupancyWindow, Published
 from stream.release.budgets import BudgetDecisions, Budgets
 from stream.release.count_plan import ChangePlan, CountPlan
+from stream.release.count_records import count_record
 from stream.release.forecasts import ForecastStream, forecast_streams
-from stream.release.ledger_writer import Head, LedgerWriter
+from stream.release.ledger_writer import LedgerWriter, RecordHeader
+from stream.release.paid_days import DayPaymentStatus
 from stream.release.people import PeopleStream, people_streams
-from stream.release.prices import DayPaymentStatus
 from stream.release.queries import FreeQuery, free_queries
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState
@@ -78,14 +81,15 @@ class CountReleases:
             return
         state.released_until = window.window_end
         self.note_coverage(state, window)
-        key_day = key_day_of(window.window_end - self._writer.tick_length)
+        start = window.window_end - self._writer.tick_length
+        key_day = key_day_of(start)
         if key_day != state.key_day:
             state.key_day = key_day
             for name in self._mechanisms:
                 self._pause(state, name)
-        head = self._writer.head(window.window_end - self._writer.tick_length, window.window_end)
+        header = self._writer.header(start, window.window_end, window.coverage)
         for plan in self._plans:
-            yield from self._release(state, plan, window, key_day, head)
+            yield from self._release(state, plan, window, key_day, header)
 
     def prepare(self, state: ReleaseState) -> None:
         """Compute one part of the next window in advance, if there is any; released bytes do not change."""
@@ -113,25 +117,25 @@ class CountReleases:
             state.operator_states[name] = self._mechanisms[name].pause(state.operator_states[name])
 
     def _release(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, head: Head
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, header: RecordHeader
     ) -> Iterator[Published | CountCharge]:
         """Release one window of one count release; the steps are those of the module docstring."""
         release, end = plan.release, window.window_end
-        decisions = self._budgets.decide(state, plan, window)
+        decisions = self._budgets.decide(state, plan, window, key_day)
         paying = {release.epsilon[audience] for audience, decision in decisions.items() if decision.reason is None}
         counts = plan.counts(window)
-        before = dict(state.operator_states)
+        states_before = dict(state.operator_states)
         released = self._perturb(state, plan, window, key_day, counts, paying)
         commitment = self._writer.commitment(key_day, release.name, end, counts_digest(counts))
-        given: dict[str, Published] = {}
+        records: dict[str, Published] = {}
         for audience, decision in decisions.items():
             value = released[release.epsilon[audience]] if decision.reason is None else None
-            record = plan.record(head, window, audience, value, decision.reason, decision.price)
-            entry, given[audience] = self._writer.publish(
+            record = count_record(plan, header, audience, value, reason=decision.reason, spend=decision.price)
+            entry, records[audience] = self._writer.publish(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
             yield entry
-            yield given[audience]
+            yield records[audience]
         day = window.privacy_day
         for audience, (reason, _) in decisions.items():  # after all charges: audiences may share the remaining budget
             yield CountCharge(
@@ -140,17 +144,17 @@ class CountReleases:
                 reason=reason or "",
                 left=self._budgets.windows_left(state.ledger.budgets, release, audience, key_day),
                 attempt=self._writer.attempt, w=release.windows_paid,
-                terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
+                terms=None if plan.day_prices is None or day is None else plan.day_prices.prices[audience].terms(day),
             )  # fmt: skip
         for query in self._queries[release.name]:
-            yield from self._answers(state, query, window, head, released, decisions)
+            yield from self._answers(state, query, end, header, released, decisions)
         for revision in self._revisions[release.name]:
-            yield from revision.window(state.operator_states, before, window, released)
+            yield from revision.window(state.operator_states, states_before, end, window.coverage, released)
         for stream in self._estimates:
-            if stream.release == release.name and stream.audience in given:
-                held: Any = state.operator_states.get(stream.state_name, stream.initial())
-                state.operator_states[stream.state_name], records = stream.step(held, given[stream.audience])
-                yield from records
+            if stream.release == release.name and stream.audience in records:
+                before: Any = state.operator_states.get(stream.state_name, stream.initial())
+                state.operator_states[stream.state_name], estimates = stream.step(before, records[stream.audience])
+                yield from estimates
 
     def _perturb(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, counts: Ints,
@@ -197,11 +201,11 @@ class CountReleases:
         return summed, tick.position
 
     def _answers(
-        self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, head: Head,
+        self, state: ReleaseState, query: FreeQuery, end: Micros, header: RecordHeader,
         released: dict[Fraction, Values], decisions: BudgetDecisions,
     ) -> Iterator[Published]:  # fmt: skip
         """Compute a query's answer from the released values; it is free, so there is no ledger entry."""
-        end, answers = window.window_end, dict[Fraction, Any]()
+        answers = dict[Fraction, Any]()
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
             state.operator_states[name], answers[epsilon] = query.step(
@@ -211,9 +215,9 @@ class CountReleases:
             if not query.publishes_to(audience):
                 continue
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
-            record = query.record(head, window, audience, answer, reason)
+            record = query.record(header, audience, answer, reason)
             topic = private_topic(audience, query.query.name)
-            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+            yield Published(topic, header.site, record.to_bytes(), end, record.release_id)
 
     # --- state between windows ------------------------------------------------------------------------
 
@@ -224,12 +228,12 @@ class CountReleases:
             if isinstance(plan, ChangePlan):
                 operators[plan.sums_name] = plan.sums
             for query in self._queries[plan.release.name]:
-                operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
+                operators |= {query.state_name(epsilon): query.operator for epsilon in plan.mechanisms}
             for revision in self._revisions[plan.release.name]:
-                operators |= revision.stages
+                operators |= revision.operators
         return operators | {stream.state_name: stream for stream in self._estimates}
 
-    def owners(self) -> dict[str, PublicationKey]:
+    def publication_keys(self) -> dict[str, PublicationKey]:
         """Return the publication keys of the releases that carry publications."""
         return {plan.release.name: plan.publication_key for plan in self._plans if plan.publication_key is not None}
 
@@ -241,17 +245,22 @@ class CountReleases:
         before, state.change_days = state.change_days, {}
         for plan in self._plans:
             name, day = plan.release.name, before.get(plan.release.name)
-            if plan.days is None or not isinstance(plan, ChangePlan) or day is None or plan.sums_name not in parts:
+            if (
+                plan.day_prices is None
+                or not isinstance(plan, ChangePlan)
+                or day is None
+                or plan.sums_name not in parts
+            ):
                 continue
-            if state.paid_days.status(name, day, plan.days.terms) is DayPaymentStatus.PAID:
+            if state.paid_days.status(name, day, plan.day_prices.terms) is DayPaymentStatus.PAID:
                 state.change_days[name] = day
                 state.operator_states[plan.sums_name] = plan.sums.decode(parts[plan.sums_name])
                 for epsilon, mechanism in plan.mechanisms.items():
                     own = plan.state_name(epsilon)
                     state.operator_states[own] = mechanism.decode(parts[own])
                 for revision in self._revisions[name]:
-                    held = {each: stage for each, stage in revision.stages.items() if each in parts}
-                    state.operator_states |= {each: stage.decode(parts[each]) for each, stage in held.items()}
+                    carried = {each: operator for each, operator in revision.operators.items() if each in parts}
+                    state.operator_states |= {each: operator.decode(parts[each]) for each, operator in carried.items()}
 
     def carry_over(self, state: ReleaseState, carried: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
         """Continue publications of another policy.

@@ -13,7 +13,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, Release
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import PrivacyDay, ReleaseId
-from stream.release.prices import PaidByDay, RunPrice
+from stream.release.prices import DayPrices, RunPrice
 from stream.release.state import LocalDay
 from stream.schemas import parse_time
 
@@ -33,7 +33,7 @@ class EntryReader:
             for release in policy.release
             if isinstance(release, CountRelease)
         }
-        self._by_day: dict[str, PaidByDay] = {}
+        self._by_day: dict[str, DayPrices] = {}
         self._by_run: dict[str, RunPrice] = {}
 
     def release(self, entry: Entry) -> Release:
@@ -67,10 +67,10 @@ class EntryReader:
         """Return the privacy day of a window's entry; None where the site has no privacy days."""
         return None if self._privacy_days is None else self._privacy_days.at(parse_time(entry["window_end"]))
 
-    def day_prices(self, release: CountRelease) -> PaidByDay:
+    def day_prices(self, release: CountRelease) -> DayPrices:
         """Return the prices of the days of a release that is paid per day."""
         if release.name not in self._by_day:
-            self._by_day[release.name] = PaidByDay.of(self.policy, release, self.site)
+            self._by_day[release.name] = DayPrices.of(self.policy, release, self.site)
         return self._by_day[release.name]
 
     def run_price(self, release: ThresholdRelease) -> RunPrice:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from stream.accounting.ledger import ChargeEvent, Ledger, nano
 from stream.domains import Purpose
@@ -18,21 +18,47 @@ from stream.keys import Keys, subkey
 from stream.mechanisms.noise_labels import label
 from stream.policy.counts import LONGEST_W
 from stream.policy.document import PolicyDocument
-from stream.records import HOUR, Micros, Published
+from stream.records import HOUR, Micros, Published, ReleaseId
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, AttributeRecord, CountRecord, ThresholdRecord, private_topic, rfc3339
 
 
-class Head(NamedTuple):
-    """The fields that all records of one window, or of one day, have in common."""
+class CommonFields(TypedDict):
+    """The fields that every record of a window, or of a day, has."""
+
+    release_id: str
+    site: str
+    audience: str
+    release: str
+    window_start: str
+    window_end: str
+    coverage: float
+    policy_version: str
+    laboratory: bool
+
+
+class RecordHeader(NamedTuple):
+    """What all records of one window, or of one day, have in common. Records are made from it, never from the window,
+    which contains true counts."""
 
     site: str
     window_start: str
     window_end: str
+    coverage: float
+    """Rounded to four decimals."""
     policy_version: str
     laboratory: bool
     attempt: int
     """Part of release ids when above 1."""
+
+    def fields(self, release: str, audience: str, where: str | None = None) -> CommonFields:
+        """Return the common fields of a record; ``where`` ends its release id, by default the window's end."""
+        identity = ReleaseId(self.site, release, audience, where or self.window_end, self.attempt)
+        return {
+            "release_id": str(identity), "site": self.site, "audience": audience, "release": release,
+            "window_start": self.window_start, "window_end": self.window_end, "coverage": self.coverage,
+            "policy_version": self.policy_version, "laboratory": self.laboratory,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +79,12 @@ class LedgerWriter:
         ledger = Ledger(site, keys.ledger, keys.audit, policy.version, keys.laboratory, keep)
         return cls(site, tick_length, keys, attempt, ledger)
 
-    def head(self, start: Micros, end: Micros) -> Head:
-        """Return the head of the records of a window or a day."""
-        version, laboratory = self.ledger.policy_version, self.keys.laboratory
-        return Head(self.site, rfc3339(start), rfc3339(end), version, laboratory, self.attempt)
+    def header(self, start: Micros, end: Micros, coverage: Fraction) -> RecordHeader:
+        """Return the header of the records of a window or a day."""
+        return RecordHeader(
+            self.site, rfc3339(start), rfc3339(end), round(float(coverage), 4),
+            self.ledger.policy_version, self.keys.laboratory, self.attempt,
+        )  # fmt: skip
 
     def commitment(self, key_day: int, release: str, end: Micros, digest: bytes) -> str:
         """Return the commitment to an input; it differs between attempts, so that inputs cannot be compared.

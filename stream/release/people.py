@@ -24,7 +24,7 @@ import orjson
 from stream.errors import DataError, PolicyError
 from stream.policy.document import PolicyDocument
 from stream.policy.people import MIXED, Band, People
-from stream.records import EPOCH, Micros, Published, ReleaseId
+from stream.records import DAY, EPOCH, Micros, Published, ReleaseId
 from stream.schemas import Levels, PeopleRecord, parse_record, private_topic
 
 LEAST_SHARE = 2
@@ -52,7 +52,7 @@ class PeopleStream:
         self.name = people.release_name
         self.state_name = f"{self.name}/{self.audience}"
         self._timezone = ZoneInfo(timezone)
-        self._day_windows = 86_400_000_000 // tick
+        self._day_windows = DAY // tick
 
     # --- the operator of the state ----------------------------------------------------------------
 

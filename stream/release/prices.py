@@ -18,20 +18,14 @@ replaced day, with 2 K cells.
 With ``count = "changes"`` the day pays for at most 2 V changes of a device's counts at each level, V its visits,
 however long it stays (``mechanisms.changes``). The parameters of such a price are the squared shift mu² of each level.
 
-**Paid days.** A day's price pays for one continuous run of the counters (``sensing.contribution``) under one set of
-terms. The first window of a day is charged with the whole day, the others with nothing. A change of anything that
-affects what one device can be counted for (epsilon, delta, noise, contribution, residents, zones, shares, levels,
-audiences, the day itself) takes effect when the next day begins. Until then the release waits and publishes nothing.
-
 **Threshold streams.** ``RunPrice`` has the price of one run, and the most that a day can cost one device.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 
@@ -41,8 +35,9 @@ from stream.accounting.calibration import calibrate
 from stream.accounting.day_charges import changed_loss
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.changes.calibration import changes_variances, squared_shift
-from stream.mechanisms.changes.factor import Factor, factor_of
-from stream.mechanisms.changes.mechanism import Changes, check_chain
+from stream.mechanisms.changes.factor import MatrixFactor, factor_of
+from stream.mechanisms.changes.mechanism import Changes
+from stream.mechanisms.changes.noise import check_chain
 from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.mechanisms.run_distribution import RunDistribution
@@ -50,54 +45,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO
 from stream.policy.thresholds import ThresholdRelease, nodes_of
-from stream.records import CHANGES, DAY, PURE, DayTerms, Micros, NoiseKind, PrivacyDay
-
-# Paid days.
-
-KEPT_DAYS = 2
-"""Number of days whose payment is stored: the current day, and the previous one in case the time zone has changed."""
-
-ELSEWHERE = "elsewhere"
-"""Replaces the terms of a day that was paid for a recording; it equals no other terms."""
-
-
-class DayPaymentStatus(Enum):
-    """Whether and how a release has paid for a day."""
-
-    UNPAID = "to be paid"
-    PAID = "paid, on these terms"
-    OTHERWISE = "paid, on other terms"
-
-
-@dataclass(slots=True)
-class PaidDays:
-    """The latest days that each release has paid for."""
-
-    terms: dict[str, dict[PrivacyDay, str]] = field(default_factory=dict)
-    """Release -> day -> digest of the terms on which the day was paid."""
-
-    def status(self, release: str, day: PrivacyDay, terms: str) -> DayPaymentStatus:
-        """Return whether and how a release has paid for a day.
-
-        Both the days that overlap it and the day of the same number are checked: with another time zone or start they
-        may differ, and runs of threshold streams identify a day by its number.
-        """
-        for other, paid in self.terms.get(release, {}).items():
-            if other.number == day.number or (other.start < day.end and day.start < other.end):
-                return DayPaymentStatus.PAID if (other, paid) == (day, terms) else DayPaymentStatus.OTHERWISE
-        return DayPaymentStatus.UNPAID
-
-    def record_payment(self, release: str, day: PrivacyDay, terms: str) -> None:
-        """Record that a day was paid for, and drop days that are long over."""
-        paid_days = self.terms.get(release, {})
-        kept = {other: paid for other, paid in paid_days.items() if other.end > day.start - KEPT_DAYS * DAY}
-        self.terms[release] = kept | {day: terms}
-
-    def close_for_live_runs(self, late: PaidDays) -> None:
-        """Record days that a backfill has paid for; their price pays for no other run of the counters."""
-        for release, paid_days in late.terms.items():
-            own = self.terms.get(release, {})
-            self.terms[release] = own | {day: ELSEWHERE for day in paid_days if day not in own}
+from stream.records import CHANGES, PURE, DayTerms, NoiseKind, PrivacyDay
 
 
 def terms_digest(policy: PolicyDocument, release: CountRelease, site: str) -> str:
@@ -109,19 +57,6 @@ def terms_digest(policy: PolicyDocument, release: CountRelease, site: str) -> st
         day[2:3] = [place.visits, place.gap_ticks]
     terms = [release.model_dump(mode="json"), zones, day, str(policy.privacy.delta)]
     return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
-
-
-def encode_paid(days: PaidDays) -> dict[str, list[tuple[int, Micros, Micros, str]]]:
-    """Return the JSON form."""
-    return {
-        release: [(*day, terms) for day, terms in sorted(paid_days.items())]
-        for release, paid_days in sorted(days.terms.items())
-    }
-
-
-def decode_paid(data: Mapping[str, Iterable[tuple[int, Micros, Micros, str]]]) -> PaidDays:
-    """Return the days of their JSON form."""
-    return PaidDays({release: {PrivacyDay(*day): terms for *day, terms in rows} for release, rows in data.items()})
 
 
 @dataclass(frozen=True)
@@ -138,37 +73,32 @@ class DayPrice:
     """Probability with which the loss may exceed ``changed``."""
     devices: int = 1
     """Devices of one person that may change the same values."""
-    factor: Factor | None = None
+    matrix_factor: MatrixFactor | None = None
     """Where the day pays for changes, the factor of their noise; ``ticks`` is then the number of changes."""
     nodes: tuple[int, ...] | None = None
     """Where the day pays for changes, the number of nodes of each level."""
 
-    @property
-    def kind(self) -> str:
-        """The kind of the terms (``DayTerms.noise``)."""
-        return self.noise if self.factor is None else CHANGES
-
     @cached_property
     def variances(self) -> tuple[Fraction, ...]:
         """Where the day pays for changes, the variance of each level's noise, in the factor's unit; otherwise none."""
-        if self.factor is None:
+        if self.matrix_factor is None:
             return ()
-        return changes_variances(self.epsilon, self.delta, self.factor, self.shares, self.nodes)
+        return changes_variances(self.epsilon, self.delta, self.matrix_factor, self.shares, self.nodes)
 
     @property
     def scales(self) -> tuple[float, ...]:
         """Where the day pays for changes, the largest standard deviation of each level's noisy counts within a day."""
-        if self.factor is None:
+        if self.matrix_factor is None:
             return ()
-        return tuple(Changes(self.factor, each, (each,), (1,)).noise.scale for each in self.variances)
+        return tuple(Changes(self.matrix_factor, each, (each,), (1,)).noise.scale for each in self.variances)
 
     @cached_property
     def parameters(self) -> tuple[Fraction, ...]:
         """The parameter of each measured level: epsilon of one window, sigma squared, or the squared shift of a day."""
-        if self.factor is not None:
+        if self.matrix_factor is not None:
             nodes = self.nodes or (None,) * len(self.variances)
             return tuple(
-                squared_shift(self.factor, (variance,), None if count is None else (count,))
+                squared_shift(self.matrix_factor, (variance,), None if count is None else (count,))
                 for variance, count in zip(self.variances, nodes, strict=True)
             )
         if self.noise == "laplace":
@@ -182,11 +112,16 @@ class DayPrice:
         With gaussian noise the loss may exceed the bound with probability ``factor_delta``. ``CERTAIN`` if the loss is
         not bounded and no bound may be exceeded.
         """
-        return changed_loss(self.kind, self.parameters, self.ticks, self.factor_delta, self.devices)
+        noise = self.noise if self.matrix_factor is None else CHANGES
+        return changed_loss(noise, self.parameters, self.ticks, self.factor_delta, self.devices)
+
+    def terms(self, day: PrivacyDay) -> DayTerms:
+        """Return the terms of a payment for a day."""
+        return DayTerms(day, self.noise if self.matrix_factor is None else CHANGES, self.parameters, self.ticks)
 
 
 @dataclass(frozen=True)
-class PaidByDay:
+class DayPrices:
     """The days of a release at a site: their cost, and the terms that a price pays for."""
 
     prices: Mapping[str, DayPrice]
@@ -197,9 +132,9 @@ class PaidByDay:
     """Digest of everything that a day's price pays for (``PaidDays``)."""
 
     @property
-    def factor(self) -> Factor:
+    def matrix_factor(self) -> MatrixFactor:
         """The factor of the noise on changes; UsageError where the days do not pay for changes."""
-        factors = {price.factor for price in self.prices.values()}
+        factors = {price.matrix_factor for price in self.prices.values()}
         if len(factors) != 1 or None in factors:
             raise UsageError("days must pay for changes, with one factor for all audiences")
         (factor,) = factors
@@ -207,7 +142,7 @@ class PaidByDay:
         return factor
 
     @classmethod
-    def of(cls, policy: PolicyDocument, release: CountRelease, site: str) -> PaidByDay:
+    def of(cls, policy: PolicyDocument, release: CountRelease, site: str) -> DayPrices:
         """Return the day prices of a policy's release."""
         shares = tuple(release.shares[level] for level in release.levels_up if level in release.shares) or (
             Fraction(1),
@@ -236,11 +171,6 @@ class PaidByDay:
         }
         return cls(prices, ticks, terms_digest(policy, release, site))
 
-    def terms_paid(self, audience: str, day: PrivacyDay) -> DayTerms:
-        """Return the terms that an audience's payment for a day covers."""
-        price = self.prices[audience]
-        return DayTerms(day, price.kind, price.parameters, price.ticks)
-
 
 # The noise of each audience of a count release, at each level.
 
@@ -249,7 +179,7 @@ Laws = Mapping[Fraction, tuple[NoiseParameter, ...]]
 sums of measured values."""
 
 
-def noise_laws(release: CountRelease, days: PaidByDay | None, multiplicity: int = 1) -> Laws:
+def noise_laws(release: CountRelease, days: DayPrices | None, multiplicity: int = 1) -> Laws:
     """Return the noise parameters of a release at a site.
 
     Args:
@@ -278,7 +208,7 @@ def check_noise(policy: PolicyDocument, file: str = "policy") -> None:
 
 def _check_days(policy: PolicyDocument, release: CountRelease, site: str, file: str) -> None:
     try:
-        days = PaidByDay.of(policy, release, site)
+        days = DayPrices.of(policy, release, site)
         if release.by_changes:
             for shared in zip(*(price.variances for price in days.prices.values()), strict=True):
                 check_chain(shared)
@@ -293,9 +223,6 @@ def _check_days(policy: PolicyDocument, release: CountRelease, site: str, file: 
 
 
 # Prices of threshold streams.
-
-STREAMS = "#thresholds"
-"""The name under which ``PaidDays`` stores the terms of all streams of a site; no release can have it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,10 @@ import numpy as np
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Ratio, Values
-from stream.mechanisms.heatmap import Floats, HeatMap, Passed, Past, Shown
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.heatmap import HeatMap, HeatMapInput, HeatMapState, HeatMapWindow
 from stream.mechanisms.hierarchy import Hierarchy
-from stream.mechanisms.noise import Ints, sum_half_width_95
+from stream.mechanisms.noise import sum_half_width_95
 from stream.mechanisms.queries import STATISTICS, GroupWindowSum, JumpDrop, LowSignal, QueryHistory, WindowSum, rounded
 from stream.operators import Operator
 from stream.policy.counts import CountRelease, Query
@@ -39,9 +40,10 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import Micros, OccupancyWindow, ReleaseId
-from stream.release.count_plan import CountPlan, count_plan, rounded_coverage
-from stream.release.ledger_writer import Head
+from stream.records import Micros
+from stream.release.count_plan import CountPlan, count_plan
+from stream.release.count_records import day_fields
+from stream.release.ledger_writer import RecordHeader
 from stream.schemas import CountRecord, ThresholdRecord
 
 # Heat maps.
@@ -56,7 +58,7 @@ class HeatPlan:
     def __init__(self, plan: CountPlan, query: Query, site: Site) -> None:
         self.plan = plan
         self.query = query
-        self.stage = HeatMap(len(plan.names), query.windows)
+        self.operator = HeatMap(len(plan.names), query.windows)
         self._timezone, self._day_starts = site.timezone, site.day_starts or MIDNIGHT
 
     def state_name(self, epsilon: Fraction) -> str:
@@ -68,29 +70,24 @@ class HeatPlan:
         return audience in self.plan.release.epsilon
 
     def step(
-        self, state: Past | None, values: Values | None, end: Micros, epsilon: Fraction | None = None
-    ) -> tuple[Past, Shown | None]:
+        self, state: HeatMapState | None, values: Values | None, end: Micros, epsilon: Fraction | None = None
+    ) -> tuple[HeatMapState, HeatMapWindow | None]:
         """Process a window's values (None: denied) and its end; return the next state and the colours, None while
         too few windows are known. The result depends on ``epsilon`` through the values only."""
         del epsilon
         released = None if values is None else values.values[: len(self.plan.names)]
-        item = Passed(slot_of(end, self._timezone, self._day_starts), released)
-        after, [shown] = self.stage.step(self.stage.initial() if state is None else state, item)
+        item = HeatMapInput(slot_of(end, self._timezone, self._day_starts), released)
+        after, [shown] = self.operator.step(self.operator.initial() if state is None else state, item)
         return after, shown
 
     def record(
-        self, head: Head, window: OccupancyWindow, audience: str, shown: Shown | None, reason: str | None
+        self, header: RecordHeader, audience: str, shown: HeatMapWindow | None, reason: str | None
     ) -> CountRecord:
         """Return the record of a window's colours, or a record without them that contains the reason."""
-        plan, release, name = self.plan, self.plan.release, self.query.name
+        plan, release = self.plan, self.plan.release
         epsilon = release.epsilon[audience]
         return CountRecord(
-            release_id=str(ReleaseId(plan.site, name, audience, head.window_end, head.attempt)),
-            site=head.site,
-            audience=audience,
-            release=name,
-            window_start=head.window_start,
-            window_end=head.window_end,
+            **header.fields(self.query.name, audience),
             values=None if shown is None else plan.by_name(shown.colours.tolist()),
             released=shown is not None,
             reason=reason or ("too_early" if shown is None else None),
@@ -102,10 +99,7 @@ class HeatPlan:
             half_width_kind="noise",
             usual=None if shown is None else plan.by_name(_rounded(shown.usual.mean)),
             usual_deviation=None if shown is None else plan.by_name(_rounded(shown.usual.deviation)),
-            coverage=rounded_coverage(window.coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
-            **plan.day_fields(audience),
+            **day_fields(plan, audience),
         )
 
 
@@ -136,7 +130,7 @@ def _rounded(numbers: Floats) -> Sequence[float]:
 
 
 # Window sums, jumps and low signals.
-Stage = WindowSum | GroupWindowSum | JumpDrop | LowSignal
+QueryOperator = WindowSum | GroupWindowSum | JumpDrop | LowSignal
 
 
 class QueryResult(NamedTuple):
@@ -155,9 +149,9 @@ class QueryPlan:
     def __init__(self, plan: CountPlan, query: Query) -> None:
         self.plan = plan
         self.query = query
-        self.stage = self._stage()
+        self.operator = self._operator()
 
-    def _stage(self) -> Stage:
+    def _operator(self) -> QueryOperator:
         release, query = self.plan.release, self.query
         zones, windows = len(self.plan.names), query.windows
         grouped = release.declared.grouped and not release.shares
@@ -188,11 +182,11 @@ class QueryPlan:
         """
         del end, epsilon
         item = None if values is None else self._item(values)
-        after, [numbers] = self.stage.step(self.stage.initial() if state is None else state, item)
+        after, [numbers] = self.operator.step(self.operator.initial() if state is None else state, item)
         return after, None if values is None or numbers is None else QueryResult(numbers, values, after)
 
     def _item(self, values: Values) -> Any:
-        """Return the stage's input for a window; where half-widths are kept, they follow the values."""
+        """Return the operator's input for a window; where half-widths are kept, they follow the values."""
         n = len(self.plan.names)
         if self._by_group:
             return values.groups
@@ -204,7 +198,7 @@ class QueryPlan:
         return Ratio(*(np.concatenate(parts) for parts in zip(exact, widths, strict=True)))
 
     def record(
-        self, head: Head, window: OccupancyWindow, audience: str, answer: QueryResult | None, reason: str | None
+        self, header: RecordHeader, audience: str, answer: QueryResult | None, reason: str | None
     ) -> CountRecord:
         """Return the record; its values are sums, or -1, 0 and 1 for drop, no change and jump, or 0 and 1."""
         release, query = self.plan.release, self.query
@@ -212,12 +206,7 @@ class QueryPlan:
         mechanism = self.plan.mechanisms[epsilon]
         reason = reason or ("too_early" if answer is None else None)
         return CountRecord(
-            release_id=str(ReleaseId(self.plan.site, query.name, audience, head.window_end, head.attempt)),
-            site=head.site,
-            audience=audience,
-            release=query.name,
-            window_start=head.window_start,
-            window_end=head.window_end,
+            **header.fields(query.name, audience),
             values=None if answer is None else self.plan.by_name(self._numbers(answer)),
             released=answer is not None,
             reason=reason,
@@ -227,9 +216,6 @@ class QueryPlan:
             noise_scale=self.plan.by_name(self.plan.scales(epsilon, None if answer is None else answer.values)),
             half_width_95=self._half_widths(mechanism, answer) if query.kind == "window-sum" else None,
             half_width_kind="noise",
-            coverage=rounded_coverage(window.coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
         )
 
     def _numbers(self, answer: QueryResult) -> list[int]:
@@ -305,7 +291,7 @@ class FreeQuery(Protocol):
         """The query in the policy."""
 
     @property
-    def stage(self) -> Operator[Any, Any, Any]:
+    def operator(self) -> Operator[Any, Any, Any]:
         """The operator of its history."""
 
     def state_name(self, epsilon: Fraction) -> str:
@@ -322,7 +308,7 @@ class FreeQuery(Protocol):
         """
 
     def record(
-        self, head: Head, window: OccupancyWindow, audience: str, answer: Any, reason: str | None
+        self, header: RecordHeader, audience: str, answer: Any, reason: str | None
     ) -> CountRecord | ThresholdRecord:
         """Return the record of an answer; a record without an answer contains the reason."""
 

@@ -15,28 +15,29 @@ from typing import Any, Protocol
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Values, noisy_of
-from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, Window, window_of
+from stream.mechanisms.filter.history import DayRevision, HourRevision, RevisedWindow, RevisionInput, window_of
 from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
 from stream.operators import Operator
 from stream.policy.counts import CountRelease, Span
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
-from stream.records import Micros, OccupancyWindow, Published, ReleaseId
+from stream.records import Micros, Published
 from stream.release.count_plan import CountPlan, count_plan
+from stream.release.count_records import count_record
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.state import OperatorState
 from stream.schemas import private_topic
 
 
-class RevisionOperator(Operator[Any, Passed, Revised], Protocol):
+class RevisionOperator(Operator[Any, RevisionInput, RevisedWindow], Protocol):
     """Revises the windows of an hour or of a day."""
 
     @property
     def mechanism(self) -> DayRevisable:
         """The mechanism whose values are revised."""
 
-    def finish(self, state: Any, now: Any) -> list[Revised]:
+    def finish(self, state: Any, now: Any) -> list[RevisedWindow]:
         """Return revisions of all remaining windows, given the mechanism's current state."""
 
     def most_bytes(self, tick: Micros) -> int:
@@ -49,8 +50,8 @@ class RevisionPlan:
     def __init__(self, plan: CountPlan, span: Span, site: Site, writer: LedgerWriter) -> None:
         self._plan, self._span, self._writer = plan, span, writer
         self._site = site
-        self._of = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
-        self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._of.items()}
+        self._by_epsilon = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
+        self.operators = {self._state_name(epsilon): operator for epsilon, operator in self._by_epsilon.items()}
         """State name -> operator of the state between windows."""
 
     def _state_name(self, epsilon: Fraction) -> str:
@@ -60,7 +61,8 @@ class RevisionPlan:
         self,
         buffered: MutableMapping[str, OperatorState],
         before: Mapping[str, OperatorState],
-        window: OccupancyWindow,
+        end: Micros,
+        coverage: Fraction,
         made: Mapping[Fraction, Values],
     ) -> Iterator[Published]:
         """Buffer a window that has passed; publish the revisions that are due with it.
@@ -68,44 +70,39 @@ class RevisionPlan:
         Args:
             buffered: operator states by name; those of this revision are updated.
             before: the same states, before the window.
-            window: only its end and coverage are read, no count.
+            end: of the window.
+            coverage: of the window.
             made: its values, for each epsilon that was released.
         """
-        for epsilon, stage in self._of.items():
+        slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
+        for epsilon, operator in self._by_epsilon.items():
             name, values = self._state_name(epsilon), made.get(epsilon)
             start = before.get(self._plan.state_name(epsilon))
-            item = Passed(
-                window.window_end, None if values is None else self._buffered(window, values),
-                stage.mechanism.initial() if start is None else start, values,
+            item = RevisionInput(
+                end, None if values is None else window_of(end, coverage, noisy_of(values), slot),
+                operator.mechanism.initial() if start is None else start, values,
             )  # fmt: skip
-            buffered[name], revised = stage.step(buffered.get(name, stage.initial()), item)
+            buffered[name], revised = operator.step(buffered.get(name, operator.initial()), item)
             yield from self._records(epsilon, revised)
-
-    def _buffered(self, window: OccupancyWindow, made: Values) -> Window:
-        end = window.window_end
-        slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
-        return window_of(end, window.coverage, noisy_of(made), slot)
 
     def finish(self, buffered: MutableMapping[str, OperatorState]) -> Iterator[Published]:
         """Publish revisions of all remaining windows, from the windows so far."""
-        for epsilon, stage in self._of.items():
-            now = buffered.get(self._plan.state_name(epsilon), stage.mechanism.initial())
-            revised = stage.finish(buffered.pop(self._state_name(epsilon), stage.initial()), now)
+        for epsilon, operator in self._by_epsilon.items():
+            now = buffered.get(self._plan.state_name(epsilon), operator.mechanism.initial())
+            revised = operator.finish(buffered.pop(self._state_name(epsilon), operator.initial()), now)
             yield from self._records(epsilon, revised)
 
-    def _records(self, epsilon: Fraction, revised: list[Revised]) -> Iterator[Published]:
+    def _records(self, epsilon: Fraction, revised: list[RevisedWindow]) -> Iterator[Published]:
         release, writer = self._plan.release, self._writer
         readers = [audience for audience, own in release.epsilon.items() if own == epsilon]
         for each in revised:
             end = each.end
-            head = writer.head(end - writer.tick_length, end)
-            window = OccupancyWindow(writer.site, end, (), each.coverage)
-            where, lag = f"{head.window_end}/{self._span}", (each.at - end) // writer.tick_length
+            header = writer.header(end - writer.tick_length, end, each.coverage)
+            where, lag = f"{header.window_end}/{self._span}", (each.at - end) // writer.tick_length
             for audience in readers:
-                name = ReleaseId(writer.site, release.revised_name, audience, where, writer.attempt)
-                first = self._plan.record(head, window, audience, each.values, None, Fraction(0), noisy=False)
-                own = {"release": release.revised_name, "release_id": str(name), "revises": first.release_id}
-                record = first.model_copy(update=own | {"lag": lag})
+                first = count_record(self._plan, header, audience, each.values, noisy=False)
+                own = header.fields(release.revised_name, audience, where)
+                record = first.model_copy(update={**own, "revises": first.release_id, "lag": lag})
                 topic = private_topic(audience, release.revised_name)
                 yield Published(topic, writer.site, record.to_bytes(), each.at, record.release_id)
 
@@ -133,7 +130,7 @@ def check_revisions(policy: PolicyDocument, file: str = "policy") -> None:
 
 def _operator(release: CountRelease, mechanism: CountMechanism, span: Span) -> RevisionOperator:
     if span == "1h" and isinstance(mechanism, Revisable):
-        return Revision(mechanism)
+        return HourRevision(mechanism)
     if span == "1d" and isinstance(mechanism, DayRevisable):
-        return DayHistory(mechanism)
+        return DayRevision(mechanism)
     raise PolicyError(f"release '{release.name}': revise must be used with a mechanism whose values can be revised")

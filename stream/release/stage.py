@@ -70,9 +70,9 @@ class ReleaseStage:
     def decode(self, data: bytes) -> ReleaseState:
         """Decode a state; DataError when it belongs to other releases."""
         state, parts = decode_release_state(data)
-        operators, runs, owners = self._counts.operators(), self._thresholds.operators(), self._counts.owners()
+        operators, runs, keys = self._counts.operators(), self._thresholds.operators(), self._counts.publication_keys()
         unknown = set(parts) - operators.keys() - runs.keys() or {
-            name for name, owner in state.publication_keys.items() if owners.get(name) != owner
+            name for name, key in state.publication_keys.items() if keys.get(name) != key
         }
         if unknown:
             msg = f"release state: must belong to this policy's releases, has {sorted(unknown)[0]}"
@@ -88,19 +88,19 @@ class ReleaseStage:
 
         ``now`` maps each zone of the other policy to its current zones. Groups and filters restart from an empty state.
         A publication continues if its ``PublicationKey`` is unchanged; a release that carries publications and restarts
-        must wait. A run of changes continues, with its filter, if its day was paid on the terms of now.
+        must wait. A run of changes continues, with its filter, if its day was paid on the current terms.
         """
         state, parts = decode_release_state(data)
         state.queried_days.rename(now)
         state.charged.rename(now)
         state.ledger.budgets.rename(now)
-        old, owners = state.publication_keys, self._counts.owners()
-        continuing = continued(old, owners)
-        ended = {name: owner for name, owner in old.items() if name not in continuing.values()}
-        started = {name: owner for name, owner in owners.items() if name not in continuing}
+        old, new = state.publication_keys, self._counts.publication_keys()
+        continuing = continued(old, new)
+        ended = {name: key for name, key in old.items() if name not in continuing.values()}
+        started = {name: key for name, key in new.items() if name not in continuing}
         if state.released_until >= 0:
             state.blocked_until = max(state.blocked_until, blocked_until(state.released_until, ended, started))
-        state.publication_keys = {name: owners[name] for name in continuing}
+        state.publication_keys = {name: new[name] for name in continuing}
         self._counts.carry_over(state, continuing, parts)
         self._counts.continue_changes(state, parts)
         self._thresholds.carry_over(state, parts)

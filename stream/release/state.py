@@ -20,10 +20,10 @@ from stream.accounting.state_json import decode_history, decode_ledger, encode_h
 from stream.encryption import join_parts, split_parts
 from stream.local_time import busiest_month, within_month
 from stream.mechanisms.changes.mechanism import DayChanges
-from stream.mechanisms.filter.history import Days, StoredWindow
-from stream.mechanisms.filter.learning import NightlyState
+from stream.mechanisms.filter.history import BufferedWindows, Days
+from stream.mechanisms.filter.learning import LearningState
 from stream.mechanisms.grouper import GrouperState
-from stream.mechanisms.heatmap import Past
+from stream.mechanisms.heatmap import HeatMapState
 from stream.mechanisms.hierarchy import HierarchyState
 from stream.mechanisms.noisy_alarm import Alarms
 from stream.mechanisms.queries import QueryHistory
@@ -34,8 +34,8 @@ from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
 from stream.records import Micros, PrivacyDay
 from stream.release.forecasts import ForecastState
+from stream.release.paid_days import PaidDays, decode_paid, encode_paid
 from stream.release.people import FeedState
-from stream.release.prices import PaidDays, decode_paid, encode_paid
 
 # Queried days.
 #
@@ -181,10 +181,10 @@ def continued(old: Mapping[str, PublicationKey], new: Mapping[str, PublicationKe
         old: release -> key, of the carried publications.
         new: release -> key, of the releases that may continue one.
     """
-    found = {name: name for name, owner in new.items() if old.get(name) == owner}
+    found = {name: name for name, key in new.items() if old.get(name) == key}
     free = [name for name in old if name not in found]
-    for name, owner in new.items():
-        match = next((other for other in free if old[other] == owner), None)
+    for name, key in new.items():
+        match = next((other for other in free if old[other] == key), None)
         if name not in found and match is not None:
             found[name] = match
             free.remove(match)
@@ -201,17 +201,17 @@ def blocked_until(
         ended: publications that no release continues.
         started: releases without a publication to continue.
     """
-    owners = [*ended.values(), *started.values()]
-    if not owners:
+    keys = [*ended.values(), *started.values()]
+    if not keys:
         return through
-    return through + (max(owner.w for owner in owners) - 1) * max(owner.tick_length for owner in owners)
+    return through + (max(key.w for key in keys) - 1) * max(key.tick_length for key in keys)
 
 
-CountState = GrouperState | HierarchyState | NightlyState | tuple[NightlyState, ...] | Publication | None
+CountState = GrouperState | HierarchyState | LearningState | tuple[LearningState, ...] | Publication | None
 """State of a count mechanism; None for plain noise."""
-QueryState = QueryHistory | Past | Alarms
+QueryState = QueryHistory | HeatMapState | Alarms
 """State of a query, or of decisions on released counts."""
-RevisionState = StoredWindow | Days
+RevisionState = BufferedWindows | Days
 """State of the revision of an hour's or a day's windows."""
 OperatorState = CountState | QueryState | RevisionState | FeedState | ForecastState | DayChanges
 
@@ -253,7 +253,7 @@ def encode_release_state(state: ReleaseState, operators: Mapping[str, bytes]) ->
     head = {"ledger": encode_ledger(state.ledger), "day": state.key_day, "through": state.released_until}
     head |= {"closed": state.closed}
     coverage = {day: str(least) for day, least in state.coverage.items()}
-    carried = {name: owner.document() for name, owner in sorted(state.publication_keys.items())}
+    carried = {name: key.document() for name, key in sorted(state.publication_keys.items())}
     head |= {"asked": encode_queried_days(state.queried_days), "charged": encode_history(state.charged)}
     head |= {"coverage": coverage, "carried": carried, "waits": state.blocked_until}
     head |= {"paid": encode_paid(state.paid_days)} if state.paid_days.terms else {}

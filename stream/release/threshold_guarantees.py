@@ -39,14 +39,13 @@ from stream.policy.counts import CountRelease
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import WEEKDAYS, ThresholdRelease, decidable
-from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
+from stream.records import HOUR, MINUTE, SECOND, Micros
+from stream.release.count_guarantees import LONGEST_DAY
 from stream.release.count_plan import count_plan
 from stream.release.prices import thresholds_at
 from stream.release.thresholds import FreeDecision, RunPlan, ThresholdPlan
 from stream.release.validation import Policy
 
-LONGEST_DAY: Micros = DAY + HOUR
-"""The longest local day: clocks are set back by an hour."""
 RARE = Fraction(1, 20)
 """The largest average number of false alarms per day of a node that counts as quiet."""
 
@@ -189,7 +188,7 @@ def quiet_bounds(vector: SparseVector, queried: int, distance: int, real: int = 
 
     Args:
         vector: makes the decisions.
-            queried: number of queried windows of the day.
+        queried: number of queried windows of the day.
         distance: devices, at least 0.
         real: additional real events of the day.
     """

@@ -22,11 +22,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from stream.accounting.charge_history import ChargeStream
+from stream.accounting.charge_history import ChargeLine
 from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, least_shift
 from stream.mechanisms.noisy_alarm import AlarmOutput, Noisy, NoisyAlarm
@@ -35,11 +35,12 @@ from stream.mechanisms.sparse_vector import SparseVector, SparseVectorInput, Spa
 from stream.policy.fields import decimal_string
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.thresholds import ThresholdRelease, nodes_of, thresholds_of
-from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, ReleaseId
+from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published
 from stream.release.budgets import Budgets
-from stream.release.count_plan import CountPlan, rounded_coverage
-from stream.release.ledger_writer import Head, LedgerWriter
-from stream.release.prices import STREAMS, DayPaymentStatus, RunPrice, paid_thresholds, thresholds_at
+from stream.release.count_plan import CountPlan
+from stream.release.ledger_writer import LedgerWriter, RecordHeader
+from stream.release.paid_days import STREAMS, DayPaymentStatus
+from stream.release.prices import RunPrice, paid_thresholds, thresholds_at
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import Levels, ThresholdRecord
@@ -112,19 +113,14 @@ class ThresholdPlan:
         return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
     def window_record(
-        self, head: Head, window: OccupancyWindow, audience: str, outcomes: Mapping[str, bool | None] | None,
+        self, header: RecordHeader, audience: str, outcomes: Mapping[str, bool | None] | None,
         denied: Mapping[str, str], reason: str | None, price: ThresholdPrice,
     ) -> ThresholdRecord:  # fmt: skip
         """Return the record of a window; without answers if there is a ``reason``."""
         known = {name: int(above) for name, above in (outcomes or {}).items() if above is not None}
         zones = {name.removeprefix("zone:"): each for name, each in known.items() if name.startswith("zone:")}
         record = ThresholdRecord(
-            release_id=str(ReleaseId(self.site, self.release.name, audience, head.window_end, head.attempt)),
-            site=head.site,
-            audience=audience,
-            release=self.release.name,
-            window_start=head.window_start,
-            window_end=head.window_end,
+            **header.fields(self.release.name, audience),
             values=None if outcomes is None else zones,
             released=outcomes is not None,
             reason=reason,
@@ -135,9 +131,6 @@ class ThresholdPlan:
             noise_scale=dict.fromkeys(self._nodes, price.scale) if self.release.level == "zone" else {},
             half_width_95=None,
             half_width_kind="noise",
-            coverage=rounded_coverage(window.coverage),
-            policy_version=head.policy_version,
-            laboratory=head.laboratory,
             alert=self.release.alert,
             thresholds=dict(zip(self.names, self.thresholds, strict=True)),
             above=dict.fromkeys(self.names) if outcomes is None else dict(outcomes),
@@ -172,7 +165,7 @@ class FreeDecision(ThresholdPlan):
         self.query = release
         self._at = [plan.names.index(zone) for zone in self.covered]
         self._alarms = {epsilon: self._alarm(epsilon) for epsilon in plan.mechanisms}
-        self.stage = next(iter(self._alarms.values()))
+        self.operator = next(iter(self._alarms.values()))
 
     def _alarm(self, epsilon: Fraction) -> NoisyAlarm:
         release, law = self.release, self.plan.mechanisms[epsilon].noise
@@ -212,7 +205,7 @@ class FreeDecision(ThresholdPlan):
         return [sum(zones[place] for place in places) for places in self.members]
 
     def record(
-        self, head: Head, window: OccupancyWindow, audience: str, answer: AlarmOutput | None, reason: str | None
+        self, header: RecordHeader, audience: str, answer: AlarmOutput | None, reason: str | None
     ) -> ThresholdRecord:
         """Return the record of a window."""
         counts = self.plan.release
@@ -222,7 +215,7 @@ class FreeDecision(ThresholdPlan):
         )
         above = None if answer is None else dict(zip(self.names, answer.above, strict=True))
         denied = {} if answer is None else {self.names[place]: why for place, why in answer.denied.items()}
-        return self.window_record(head, window, audience, above, denied, reason, price)
+        return self.window_record(header, audience, above, denied, reason, price)
 
 
 def free_decisions(policy: Policy, plan: CountPlan) -> list[FreeDecision]:
@@ -276,8 +269,8 @@ class ThresholdReleases:
         if not self.plans:
             return
         day = window.privacy_day
-        status = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(STREAMS, day, self._terms)
-        if day is None or window.bounded is None or status is DayPaymentStatus.OTHERWISE:
+        status = DayPaymentStatus.OTHER_TERMS if day is None else state.paid_days.status(STREAMS, day, self._terms)
+        if day is None or window.bounded is None or status is DayPaymentStatus.OTHER_TERMS:
             for plan in self.plans:
                 yield from self._records(state, plan, window, None, WAITING)
             return
@@ -295,7 +288,7 @@ class ThresholdReleases:
         runs = state.runs.get(plan.state_name)
         if not begins and (runs is None or runs.day != day.number):
             return WAITING
-        line = ChargeStream(SPARSE_VECTOR, 1, plan.covered, day=day.number)
+        line = ChargeLine(SPARSE_VECTOR, 1, plan.covered, day=day.number)
         changed = dict.fromkeys(plan.release.audiences, 2 * plan.price.day)  # largest loss of a partly changed day
         recorded = self._budgets.record_within_factor(state, window.window_end, plan.release.name, line, changed)
         return None if recorded else "factor"
@@ -323,13 +316,13 @@ class ThresholdReleases:
     ) -> Iterator[Published | CountCharge]:
         end, release = window.window_end, plan.release
         key_day = key_day_of(end - self._writer.tick_length)
-        head = self._writer.head(end - self._writer.tick_length, end)
+        header = self._writer.header(end - self._writer.tick_length, end, window.coverage)
         commitment = self._writer.commitment(key_day, release.name, end, counts_digest(self._read(plan, window)))
         runs = 0 if output is None else output.charged
         above = None if output is None else dict(zip(plan.names, output.above, strict=True))
         denied = {} if output is None else {plan.names[place]: why for place, why in output.denied.items()}
         for audience in release.audiences:
-            record = plan.window_record(head, window, audience, above, denied, reason, plan.price_fields(runs))
+            record = plan.window_record(header, audience, above, denied, reason, plan.price_fields(runs))
             yield from self._writer.publish(state, record, end=end, key_day=key_day, commitment=commitment)
         day = window.privacy_day
         for audience in release.audiences:

@@ -78,7 +78,7 @@ class KeyHolder(Protocol):
         """Destroy the keys of earlier days."""
 
 
-Published = Callable[[PartitionEngine, Sequence[OutputRecord]], None]
+CommitObserver = Callable[[PartitionEngine, Sequence[OutputRecord]], None]
 """Called with a commit's outputs when they are in the outboxes; at a start with none."""
 
 
@@ -102,7 +102,7 @@ class Embedded:
         self._unfinished: Iterator[None] = iter(())
         """The remaining steps of the last message."""
         self._message_complete = True
-        self.observers: list[Published] = []
+        self.observers: list[CommitObserver] = []
 
     def start(self) -> None:
         """Resume after the last committed transaction.

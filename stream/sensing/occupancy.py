@@ -28,7 +28,7 @@ privacy day: more devices of one privacy day) is suspended. It then forgets all 
 no window until it is resumed, and the windows that it missed have coverage 0.
 
 A batch adds rows to open windows: of a device and window only the last entry is kept, for any order of arrival
-(``PendingWindows`` buffers one window). A heartbeat moves the watermark (``sensing.watermark``) and closes windows.
+(``PendingWindow`` buffers one window). A heartbeat moves the watermark (``sensing.watermark``) and closes windows.
 
 | symbol | name                                  |
 |--------|---------------------------------------|
@@ -66,7 +66,7 @@ from stream.sensing import state as sense_state
 from stream.sensing.contribution import BoundedCounts, ContributionBound, changes_pseudonyms, migrated_counter
 from stream.sensing.logins import Logins, LoginState
 from stream.sensing.presence import END, LEAVING, UNKNOWN, Entry
-from stream.sensing.state import PendingWindows, SensingState, TickRun
+from stream.sensing.state import PendingWindow, SensingState, TickRun
 from stream.sensing.visits import VisitBound, VisitCounts, migrated_visits
 
 ROWS_A_DEVICE = 64
@@ -92,7 +92,7 @@ class Window(NamedTuple):
     low: Micros
     high: Micros
     """Rows with times in (low, high] are admitted."""
-    pending: PendingWindows
+    pending: PendingWindow
     rows: dict[tuple[str, Micros], Entry] | None
     """(device, time) -> its last entry; None unless stays are kept."""
 
@@ -275,7 +275,7 @@ class OccupancyOperator:
             high = min(high, state.clock.watermark + self.ahead)
         rows = state.rows.setdefault(tick, {}) if self.keep_presence else None
         if tick not in state.pending:
-            state.pending[tick] = PendingWindows(low)
+            state.pending[tick] = PendingWindow(low)
         return Window(tick, low, high, state.pending[tick], rows)
 
     def _grid(self, time: Micros) -> Micros:
@@ -326,7 +326,7 @@ class OccupancyOperator:
         The window is looked up again only if a tick separates two neighbouring rows.
         """
         stamp, known = (batch.source, batch.session, batch.sequence), state.known_devices
-        window, entries = Window(0, 0, 0, PendingWindows(0), None), dict[str, Entry]()
+        window, entries = Window(0, 0, 0, PendingWindow(0), None), dict[str, Entry]()
         latest = max(columns.times, default=0)
         for row, (device, point, time) in enumerate(zip(columns.devices, columns.places, columns.times, strict=True)):
             place = places[point]
@@ -505,11 +505,11 @@ class OccupancyOperator:
         for waiting in filed.values():
             for device, entry in waiting.entries.items():
                 tick = self._grid(entry[0])
-                window = state.pending.setdefault(tick, PendingWindows(tick)).entries
+                window = state.pending.setdefault(tick, PendingWindow(tick)).entries
                 window[device] = max(entry, window.get(device, entry))
             for (device, place), entry in waiting.departures.items():
                 tick = self._grid(entry[0])
-                state.pending.setdefault(tick, PendingWindows(tick)).leave(device, place, entry)
+                state.pending.setdefault(tick, PendingWindow(tick)).leave(device, place, entry)
         if state.logins is not None:
             state.logins.rebase(self.tick_length)
         return state

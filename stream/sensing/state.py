@@ -1,6 +1,6 @@
 """The state of a site's sensing between messages, and its stable byte form.
 
-``SensingState`` is the whole state. ``PendingWindows`` buffers the rows of one open window: the last entry of each
+``SensingState`` is the whole state. ``PendingWindow`` buffers the rows of one open window: the last entry of each
 device, and batches from which no entries have been made yet. Rows mostly arrive in the order of their times. A batch
 whose first row is later than all buffered rows determines the zone of each of its devices, independent of earlier rows.
 It is stored by column until the window closes, and the devices present are then updated from its columns. If entries
@@ -44,7 +44,7 @@ class TickRun(NamedTuple):
     times: Sequence[Micros]
 
 
-class PendingWindows:
+class PendingWindow:
     """The buffered rows of one open window.
 
     Of each device it keeps the last entry that places it or ends its stay wherever it is, and for each place the last
@@ -121,14 +121,14 @@ class PendingWindows:
         return len(self.entries) + len(self.departures)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PendingWindows):
+        if not isinstance(other, PendingWindow):
             return NotImplemented
         return (self.entries, self.departures) == (other.entries, other.departures)
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"PendingWindows(of {len(self)} devices)"
+        return f"PendingWindow(of {len(self)} devices)"
 
 
 def _entries_of(run: TickRun) -> dict[str, Entry]:
@@ -151,7 +151,7 @@ class SensingState:
     """The last closed window."""
     current: Present = field(default_factory=dict, repr=False)
     """The devices present at ``closed``, by the observations that are valid then."""
-    pending: dict[Micros, PendingWindows] = field(default_factory=dict, repr=False)
+    pending: dict[Micros, PendingWindow] = field(default_factory=dict, repr=False)
     """Open window -> its buffered rows."""
     rows: dict[Micros, dict[tuple[str, Micros], Entry]] = field(default_factory=dict, repr=False)
     """Open window -> (device, time) -> the last entry of that time; filled only if stays are kept."""
@@ -300,7 +300,7 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
     state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
     for tick, entries in plain["pending"]:
         waiting = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
-        state.pending[tick] = PendingWindows(tick, waiting)
+        state.pending[tick] = PendingWindow(tick, waiting)
     for tick, entries in plain.get("left", ()):
         for (device, place), time, s, row, _ in entries:
             if now[place] != END:

@@ -18,7 +18,7 @@ from stream.engine.snapshot import ledger_and_account_only, open_snapshot
 from stream.errors import TacetError
 from stream.policy.fields import decimal_string
 from stream.records import DAY, HOUR, PrivacyDay
-from stream.release.prices import DayPaymentStatus, PaidDays
+from stream.release.paid_days import DayPaymentStatus, PaidDays
 from stream.release.state import ReleaseState, decode_release_state, encode_release_state
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record
@@ -193,7 +193,7 @@ def test_no_begun_privacy_day_is_gone_on_with_for_the_price_that_was_paid() -> N
     state = ReleaseState(paid_days=PaidDays({"busy": {day: "terms"}}), released_until=20_000 * DAY + HOUR)
     stages = {"release": encode_release_state(state, {}), "sense": encode(SensingState(), ()), "account": b"{}"}
     started, _ = decode_release_state(ledger_and_account_only(stages)["release"])
-    assert started.paid_days.status("busy", day, "terms") is DayPaymentStatus.OTHERWISE
+    assert started.paid_days.status("busy", day, "terms") is DayPaymentStatus.OTHER_TERMS
     assert started.released_until == state.released_until
 
 

@@ -18,15 +18,16 @@ import numpy as np
 from cramjam import zstd
 
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter import step as filter_
 from stream.mechanisms.filter.learning import BEFORE as BEFORE_DAY
-from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY, NightlyFilter, NightlyState
+from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY, LearningFilter, LearningState
 from stream.mechanisms.filter.posterior import Posterior
 from stream.mechanisms.filter.smoothing import smooth
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
-from stream.mechanisms.filter.support import Windows
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.filter.support import CountRanges
+from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from tests.benchmarks.shared import Figure, cpu, policy, quick, simulations, tell
 
@@ -36,7 +37,7 @@ TICKS = 3 if quick() else 4
 BEFORE = 2
 SLOT = WeekSlot(20, 10, False)
 HOUR = 12
-"""Windows."""
+"""CountRanges."""
 
 
 def main() -> None:
@@ -50,15 +51,15 @@ def main() -> None:
     tell(figures + measure("10,000 zones to 60, epsilon 0.1", (60,) * 10_000, Fraction("0.1"), GOAL))
 
 
-def all_counts(held: Posterior, capacities: Ints, noisy: Ints, noise: NoiseParameter) -> Windows:
+def all_counts(held: Posterior, capacities: Ints, noisy: Ints, noise: NoiseParameter) -> CountRanges:
     """Ask for every count of every zone."""
-    return Windows(np.zeros_like(capacities), capacities + 1)
+    return CountRanges(np.zeros_like(capacities), capacities + 1)
 
 
 @contextmanager
 def everywhere() -> Iterator[None]:
     """Let filters look at every count."""
-    with patch.object(filter_, "windows", all_counts):
+    with patch.object(filter_, "count_ranges", all_counts):
         yield
 
 
@@ -97,7 +98,7 @@ def measure(title: str, capacities: tuple[int, ...], epsilon: Fraction, goal: fl
 
 def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list[Figure]:
     """Learn on some parts of the zones of a building in which one in twenty is there at noon."""
-    stage = NightlyFilter(RegimeFilter(capacities, laplace_noise(epsilon)))
+    stage = LearningFilter(RegimeFilter(capacities, laplace_noise(epsilon)))
     random = np.random.default_rng(1)
     log: list[FilterItem] = []
     for tick in range(BEFORE_DAY + WHOLE_DAY):
@@ -105,7 +106,7 @@ def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list
         there = random.binomial(capacities, 0.05 * max(0.02, np.sin(np.pi * (place - 96) / 128)))
         noise = discrete_laplace(b"k" * 32, b"night %d" % tick, epsilon, len(capacities))
         log.append(FilterItem(there + noise, WeekSlot(place // 6, place // 12, False, day)))
-    state = NightlyState(stage.filter.initial(), tuple(log), 0, stage.filter.form.nothing_learnt())
+    state = LearningState(stage.filter.initial(), tuple(log), 0, stage.filter.form.nothing_learnt())
     tried = [0, PARTS - 1] if quick() else [0, PARTS // 3, 2 * PARTS // 3, PARTS - 1]
     costs = [cpu(partial(stage.next_part, replace(state, part=part), 0)) for part in tried]
     return [

@@ -36,7 +36,7 @@ from connectors.sources.polls.service import COMPLETE, PollService
 from connectors.sources.polls.snmp_walk import CommunityReader, PollError, Table
 from stream.pipeline import Options, Pipeline
 from stream.records import MINUTE, SECOND, Micros, Published
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 from tests.integration import client_tables

@@ -26,7 +26,7 @@ from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.mechanisms.changes import mechanism
 from stream.mechanisms.changes.noise import change_noise
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.records import HOUR
 from stream.release.validation import load_policy

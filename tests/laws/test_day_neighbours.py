@@ -26,7 +26,7 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.mechanisms.base import Values, whole
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.pipeline import Options
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, Heartbeat, Micros, ObservationBatch, OccupancyWindow
@@ -166,7 +166,7 @@ class Ear:
             stage: CountReleases, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int,
             counts: Ints, paying: set[Fraction],
         ) -> dict[Fraction, Values]:  # fmt: skip
-            if plan.days is None or not paying or not isinstance(plan, TreePlan):
+            if plan.day_prices is None or not paying or not isinstance(plan, TreePlan):
                 return perturb(stage, state, plan, window, key_day, counts, paying)
             self._hear(stage, plan, window, counts)
             if isinstance(plan, ChangePlan):  # what goes on under another policy

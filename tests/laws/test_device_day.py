@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream.records import DAY, MINUTE
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time

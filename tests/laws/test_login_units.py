@@ -23,7 +23,7 @@ from connectors.subscribe.nodes import counted_in
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros, Published
 from stream.release.account_stage import account_stage
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time

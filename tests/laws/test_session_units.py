@@ -18,7 +18,7 @@ from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, HOUR, MINUTE, Micros, Published
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time

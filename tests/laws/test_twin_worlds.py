@@ -117,10 +117,10 @@ def denying_empty_windows(patch: pytest.MonkeyPatch) -> None:
     """A window without anybody is not charged."""
     decisions = Budgets.decide
 
-    def judged(self: Budgets, state: Any, plan: Any, window: Any) -> Any:
+    def judged(self: Budgets, state: Any, plan: Any, window: Any, key_day: int) -> Any:
         if not any(window.counts):
             return dict.fromkeys(audiences_of(plan.release), BudgetDecision(WAITING))
-        return decisions(self, state, plan, window)
+        return decisions(self, state, plan, window, key_day)
 
     patch.setattr(Budgets, "decide", judged)
 

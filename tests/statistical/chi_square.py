@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from stream.mechanisms.noise import Ints, pmf
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.noise import pmf
 
 
 def one_sample(observed: Ints, expected: NDArray[np.float64]) -> float:

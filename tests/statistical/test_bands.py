@@ -27,8 +27,7 @@ from stream.lab.simulator.building import OFFICE
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.local_time import slot_of
 from stream.mechanisms.base import TickInput
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.policy.counts import CountRelease
@@ -192,7 +191,7 @@ def bands(release: str, name: str) -> Bands:
         if not plan.draws_own_noise:
             noise = noise_chain(key, context, counts_digest(own), [mechanism.noise], len(own))[mechanism.noise]
         state, [values] = mechanism.step(state, TickInput(own, noise, key, context, slot_of(end, "UTC", "00:00")))
-        n, (levels, widths) = len(plan.names), plan._levels(mechanism, values)
+        n, (levels, widths) = len(plan.names), plan.level_values(mechanism, values)
         listed = "zone" in plan.release.levels
         record = {
             "values": plan.by_name(values.values[:n].tolist()) if listed else {},

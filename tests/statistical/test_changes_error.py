@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from tests.statistical.test_filter_error import TABLE, building
 from tests.support.changed_days import A_DAY, Run, mechanism
 

@@ -16,8 +16,9 @@ import pytest
 
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.base import TickInput
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.measured_tree import MeasuredTree
-from stream.mechanisms.noise import Ints, pmf
+from stream.mechanisms.noise import pmf
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts
 from stream.records import DAY, MINUTE
 

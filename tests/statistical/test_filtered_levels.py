@@ -10,10 +10,10 @@ import pytest
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
-from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.filter.learning import LearningFilter
 from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.measured_tree import MeasuredTree
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from stream.records import MINUTE
@@ -38,7 +38,7 @@ def streams(laws: tuple[NoiseParameter, ...], *, filtered: bool = True) -> tuple
     building, zones = simulation.building, true_occupancy(simulation, ends)
     tree, leaves = site_tree(building.zones, building.floors, LEVELS), leaf_of_zone(building.floors, LEVELS)
     filters = tuple(
-        NightlyFilter(RegimeFilter((LARGEST,) * len(n), law)) for n, law in zip(tree.names, laws, strict=True)
+        LearningFilter(RegimeFilter((LARGEST,) * len(n), law)) for n, law in zip(tree.names, laws, strict=True)
     )
     made = MeasuredTree(tree, laws, tuple((law,) for law in laws), filters if filtered else ())
     state, found, widths, truth = made.initial(), [], [], []

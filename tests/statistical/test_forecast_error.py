@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.forecast import AHEAD, HOURS, MEMORY, MISSING, SUNDAY, THOUSAND, Forecast, Hours
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts
 from stream.records import DAY
 from tests.statistical.test_filter_error import MONTH, TABLE, building

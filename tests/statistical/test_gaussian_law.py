@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.gaussian import discrete_gaussian, gaussian_chain
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest, label
 from tests.statistical.chi_square import one_sample, two_sample
 

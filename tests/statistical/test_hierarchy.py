@@ -13,8 +13,9 @@ from scipy.stats import binomtest
 
 from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.consistency import site_tree
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.hierarchy import CUT, MEASURED, Hierarchy, Pruning
-from stream.mechanisms.noise import Ints, pmf
+from stream.mechanisms.noise import pmf
 from stream.mechanisms.noise_labels import Context
 from tests.statistical.chi_square import of_laplace
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from stream.mechanisms.noise import Ints, chain, discrete_laplace, pmf, words
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.inversion import words
+from stream.mechanisms.noise import chain, discrete_laplace, pmf
 from stream.mechanisms.noise_labels import Context, counts_digest, label
 from tests.statistical.chi_square import one_sample, two_sample
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from stream.mechanisms.noise import bernoulli
+from stream.mechanisms.inversion import bernoulli
 from stream.mechanisms.noise_labels import label
 from stream.mechanisms.osdprr import released, show
 

@@ -19,7 +19,7 @@ from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.registry import ReleaseContext
 from stream.records import MINUTE, OccupancyWindow
 from stream.release.count_plan import CountPlan, count_plan
-from stream.release.ledger_writer import Head
+from stream.release.ledger_writer import RecordHeader
 from stream.release.queries import QueryPlan
 from stream.release.validation import load_policy
 
@@ -77,8 +77,8 @@ def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -
         window = OccupancyWindow("dbh", number * TICK, COUNTS, Fraction(1))
         state, [values] = mechanism.step(state, naming.input_of(mechanism, window.window_end, counted.counts(window)))
         asked, answer = query.step(asked, values, window.window_end)
-    head = Head("dbh", "", "", "", laboratory=True, attempt=1)
-    return query.record(head, window, "a", answer, None).model_dump()
+    header = RecordHeader("dbh", "", "", 1.0, "", laboratory=True, attempt=1)
+    return query.record(header, "a", answer, None).model_dump()
 
 
 NIGHTLY = {"sample, as long as a repetition", "sample, shorter", "ba, as long as w"}

@@ -16,10 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stream.mechanisms.base import TickInput, Values
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.filter.learning import NightlyState
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.filter.learning import LearningState
 from stream.mechanisms.filter.mechanism import Filtered
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts, revised_counts
 from stream.records import MINUTE, SECOND
 from tests.statistical.test_filter_error import CAPACITY, EARLY, FORTNIGHT, NAMING, TABLE, building, sampled, slot
@@ -51,7 +50,7 @@ class Heard(Filtered):
 
     first: list[Ints] = field(default_factory=list)
 
-    def step(self, state: NightlyState, item: TickInput) -> tuple[NightlyState, list[Values]]:
+    def step(self, state: LearningState, item: TickInput) -> tuple[LearningState, list[Values]]:
         after, [made] = super().step(state, item)
         self.first.append(made.values)
         return after, [made]

@@ -18,7 +18,7 @@ import pytest
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
 from stream.lab.simulator.radio import Heard
 from stream.lab.simulator.visits import DeviceClass
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.records import HOUR, Micros
 from stream.sensing.visits import VisitBound, VisitCounts
 from tests.support.changed_days import A_DAY, TICK, Run, mechanism

@@ -14,7 +14,8 @@ import pytest
 from scipy.stats import binomtest
 
 from stream.mechanisms.base import TickInput, WeekSlot
-from stream.mechanisms.noise import Ints, pmf
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.noise import pmf
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.wevent import BudgetAbsorption, Publication
 from stream.policy.mechanisms import names_where

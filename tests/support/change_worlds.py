@@ -26,8 +26,8 @@ from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.pipeline import Pipeline
 from stream.records import HOUR, MINUTE, SECOND, Micros, OccupancyWindow, PrivacyDay
+from stream.release.count_guarantees import count_promises
 from stream.release.count_plan import ChangePlan, CountPlan, count_plans
-from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from tests.support import connector_course
 from tests.support.connector_course import sent_by_step

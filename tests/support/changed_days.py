@@ -11,7 +11,7 @@ from stream.mechanisms.base import TickInput, Values, WeekSlot
 from stream.mechanisms.changes.calibration import changes_variances
 from stream.mechanisms.changes.factor import factor_of
 from stream.mechanisms.changes.mechanism import Changes, ChangeState, ChangeSums, DayChanges, DayTick
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.records import MINUTE, Micros
 

@@ -71,8 +71,7 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms.changes.factor import rounded_weights
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
 
 SLACK = 1e-9
 """Relative addition to each bound, for rounding: sums of less than 10⁵ terms, each rounded to 1e-16."""

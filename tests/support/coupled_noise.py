@@ -22,8 +22,9 @@ import pytest
 from stream.mechanisms import grouper, hierarchy, measured_tree, sparse_vector, wevent
 from stream.mechanisms.changes import mechanism as changes
 from stream.mechanisms.changes.noise import change_noise
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.sparse_vector import Node, Runs, SparseVector, SparseVectorInput
 from stream.mechanisms.wevent import BudgetAbsorption

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stream.mechanisms.exact import Floats, ordered_sum, quantiles
+from stream.mechanisms.exact import Floats, Ints, ordered_sum, quantiles
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import Cells, kernels, stationary, transitions
 from stream.mechanisms.filter.state import FilterState, Learnt
 from stream.mechanisms.filter.step import BAND, Estimate, FilterItem, RegimeFilter
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 
@@ -41,7 +40,7 @@ class PlainFilter:
         p = self.p
         if self._started:
             p = moved(np.einsum("kjzn,kl->ljzn", mixed(p), np.array(transitions(), dtype=float)), self.capacity)
-        weight = filter_calendar.expect(self.memory, self.capacity, item.slot, self.noise.steepest)
+        weight = filter_calendar.expect(self.memory, self.capacity, item.slot, self.noise.inverse_scale)
         if self._started and self.calendar:
             p = leaning(p, weight)
         p = p * self._likelihood(item.noisy)

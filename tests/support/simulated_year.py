@@ -13,7 +13,7 @@ from stream.lab.simulator import events
 from stream.lab.simulator.building import building, calendar
 from stream.lab.simulator.offices import owner_devices
 from stream.lab.simulator.visits import population
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.records import DAY, MINUTE
 
 START = date(2019, 1, 1)

@@ -647,7 +647,7 @@ def unpriced_accounts() -> Iterator[None]:
     """
 
     def charged(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> dict[str, Any]:
-        return {unit: [str(held.pure), repr(held.cost.tally), held.group] for unit, held in units.items()} | {
+        return {unit: [str(held.pure), repr(held.cost.noises), held.group] for unit, held in units.items()} | {
             "delta": [str(delta), exact]
         }
 

@@ -525,9 +525,9 @@ class ChangesAttacker:
 
     def squared_shift(self, epsilon: Fraction) -> float:
         """Return by how much the worlds' sums differ, all windows released: Σ (difference / sigma')², mu² at most."""
-        site_day = self._plan.days
+        site_day = self._plan.day_prices
         assert site_day is not None  # noqa: S101
-        there, away = self._sums_of((True,) * site_day.factor.ticks)
+        there, away = self._sums_of((True,) * site_day.matrix_factor.ticks)
         return float(((there - away) ** 2 / self._variances(epsilon)).sum())
 
     def _variances(self, epsilon: Fraction) -> Floats:

@@ -29,7 +29,7 @@ from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.policy.forecasts import Forecast
 from stream.policy.sites import Site
 from stream.records import MINUTE, SECOND, Micros
-from stream.release.guarantees import AttributePromise
+from stream.release.attribute_guarantees import AttributePromise
 from stream.release.threshold_guarantees import ThresholdPromise
 from stream.release.validation import Policy
 

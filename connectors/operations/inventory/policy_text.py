@@ -19,7 +19,7 @@ from connectors.sources.ingest.addresses import colons
 from stream.policy.counts import Count
 from stream.policy.names import floor_level, is_display_name
 from stream.policy.polls import IN_CLOUD, ON_PREMISES, PollTable
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.validation import load_policy
 
 NOBODY = ("127.0.0.1",)

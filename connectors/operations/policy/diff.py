@@ -22,7 +22,8 @@ from stream.policy.document import Release, audiences_of
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site, zones_now
 from stream.records import MINUTE
-from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
+from stream.release.attribute_guarantees import AttributePromise, attribute_promises
+from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.prices import paid_thresholds, terms_digest
 from stream.release.state import PublicationKey, continued, publication_key
 from stream.release.thresholds import run_plans

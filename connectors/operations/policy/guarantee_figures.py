@@ -17,7 +17,8 @@ from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.people import People
 from stream.records import CHANGES, SECOND, NoiseKind
-from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
+from stream.release.attribute_guarantees import AttributePromise, attribute_promises
+from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
 from stream.schemas import json_float

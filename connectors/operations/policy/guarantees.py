@@ -29,7 +29,7 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.policy.people import THOUSAND, Provisional
 from stream.records import CHANGES, HOUR
-from stream.release.guarantees import CountPromise, count_promises
+from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import Say, threshold_promises
 from stream.release.validation import Policy
 

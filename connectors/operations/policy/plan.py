@@ -37,9 +37,10 @@ from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.sites import Site
 from stream.records import DAY
+from stream.release.attribute_guarantees import AttributePromise, attribute_promises
 from stream.release.budgets import companions
-from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
-from stream.release.prices import PaidByDay
+from stream.release.count_guarantees import CountPromise, count_promises
+from stream.release.prices import DayPrices
 from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
 from stream.schemas import json_float
@@ -353,7 +354,7 @@ def _asks_too_little(policy: Policy, site: str, release: CountRelease, epsilon: 
     """Whether an epsilon implies less noise than is supported."""
     if not release.by_day:
         return False
-    days = PaidByDay.of(policy, _alone(release, epsilon), site)
+    days = DayPrices.of(policy, _alone(release, epsilon), site)
     try:
         for price in days.prices.values():
             _ = price.parameters

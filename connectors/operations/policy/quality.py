@@ -33,7 +33,7 @@ from stream.lab.simulator.desks import LEFT, at_desks
 from stream.lab.simulator.events import DAY_SHOWN, Simulation, simulate
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, WeekSlot
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.pipeline import Pipeline, definition_of, visits_of

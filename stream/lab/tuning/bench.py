@@ -24,7 +24,7 @@ from stream.keys import subkey
 from stream.lab.tuning.detective import detective
 from stream.lab.tuning.utility import Measured, Period, Released, Utility, World, building_utility, heatmap_utility
 from stream.mechanisms.base import CountMechanism, Parameters
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from stream.mechanisms.registry import mechanism_of, release_counts
 from stream.policy.fields import decimal_string

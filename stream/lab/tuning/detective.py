@@ -30,7 +30,7 @@ from stream.lab.evaluation import (
     windows_above,
 )
 from stream.lab.tuning.utility import Measured, Released, World, measured
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.records import HOUR, MINUTE
 
 FULL_ROOMS, BROKEN, VISITED, REGIONS = 5, 3, 3, 5

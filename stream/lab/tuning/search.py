@@ -150,12 +150,12 @@ def search(candidates: int, run: TrialRun, rules: Rules) -> SearchResult:
     """Return the most private candidate that reaches a utility.
 
     Args:
-            candidates: number of candidates, at least 1; 0 is the most private one.
-            run: makes a run.
-            rules: of the search.
+        candidates: number of candidates, at least 1; 0 is the most private one.
+        run: makes a run.
+        rules: of the search.
 
-        Raises:
-            UsageError: no candidate, no stride, an invalid probability, or fewer runs than any verdict needs.
+    Raises:
+        UsageError: no candidate, no stride, an invalid probability, or fewer runs than any verdict needs.
     """
     check_rules(candidates, rules)
     trying = _Trying(candidates, run, rules)

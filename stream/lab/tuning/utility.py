@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from stream.errors import DataError, UsageError
 from stream.lab.evaluation import usual_in, utilities
 from stream.local_time import MIDNIGHT, slot_of
-from stream.mechanisms.heatmap import Floats, Usual
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
+from stream.mechanisms.heatmap import Usual
 from stream.mechanisms.registry import ReleaseContext
 from stream.policy.mechanisms import LARGEST_STATE
 from stream.policy.privacy_days import privacy_days

@@ -49,7 +49,7 @@ from math import ceil
 
 from stream.accounting.gaussian_shift import largest_shift
 from stream.errors import UsageError
-from stream.mechanisms.changes.factor import Factor
+from stream.mechanisms.changes.factor import MatrixFactor
 from stream.mechanisms.changes.sensitivity import SEVERAL, squared_sensitivity
 
 SLACK = Fraction(1, 10**9)
@@ -59,7 +59,7 @@ SLACK = Fraction(1, 10**9)
 def changes_variances(
     epsilon: Fraction,
     delta: Fraction,
-    factor: Factor,
+    factor: MatrixFactor,
     shares: tuple[Fraction, ...] = (Fraction(1),),
     nodes: tuple[int, ...] | None = None,
 ) -> tuple[Fraction, ...]:
@@ -84,7 +84,9 @@ def changes_variances(
     )
 
 
-def squared_shift(factor: Factor, variances: tuple[Fraction, ...], nodes: tuple[int, ...] | None = None) -> Fraction:
+def squared_shift(
+    factor: MatrixFactor, variances: tuple[Fraction, ...], nodes: tuple[int, ...] | None = None
+) -> Fraction:
     """Return mu² of a day added or removed, all levels together: what an account adds up.
 
     Args:

@@ -30,8 +30,8 @@ from functools import lru_cache
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.exact import Floats, ordered_sum
-from stream.mechanisms.noise import Ints, frozen
+from stream.mechanisms.exact import Floats, Ints, ordered_sum
+from stream.mechanisms.inversion import read_only
 from stream.records import HOUR, MINUTE, Micros
 
 LONGEST_DAY: Micros = 25 * HOUR
@@ -48,7 +48,7 @@ _DIGITS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class MatrixFactor:
     """The factor for a number of visits and a tick length."""
 
     visits: int
@@ -77,7 +77,7 @@ class Factor:
         return _gains(self.order, self.ticks)
 
 
-def factor_of(visits: int, tick: Micros) -> Factor:
+def factor_of(visits: int, tick: Micros) -> MatrixFactor:
     """Return the factor for a number of visits and a tick length.
 
     Raises:
@@ -88,7 +88,7 @@ def factor_of(visits: int, tick: Micros) -> Factor:
     if tick < SHORTEST_TICK:
         least = SHORTEST_TICK // MINUTE
         raise UsageError(f"tick must be at least {least}min where changes are counted, got {tick // MINUTE}min")
-    return Factor(visits, -(-LONGEST_DAY // tick))
+    return MatrixFactor(visits, -(-LONGEST_DAY // tick))
 
 
 @lru_cache(maxsize=16)
@@ -98,10 +98,10 @@ def rounded_weights(order: Fraction, ticks: int) -> Ints:
     for j in range(1, ticks):
         weight *= (j - 1 + order) / j
         found.append(round(weight))
-    return frozen(np.array(found, dtype=np.int64))
+    return read_only(np.array(found, dtype=np.int64))
 
 
-def weighted_sum(factor: Factor, position: int, positions: Ints, changes: Ints) -> Ints:
+def weighted_sum(factor: MatrixFactor, position: int, positions: Ints, changes: Ints) -> Ints:
     """Return Σ_s C'(position - s) d(s) of each node, exactly.
 
     Args:
@@ -113,17 +113,17 @@ def weighted_sum(factor: Factor, position: int, positions: Ints, changes: Ints) 
     return np.asarray((factor.weights[position - positions][:, None] * changes).sum(axis=0, dtype=np.int64))
 
 
-def reconstructed(factor: Factor, measured: Floats) -> Floats:
+def reconstructed(factor: MatrixFactor, measured: Floats) -> Floats:
     """Return y at the last of some ticks, of each node.
 
     Args:
         factor: of the release.
-        measured: u' at all ticks of the day so far, shape [ticks, nodes]; ``held_measurement`` where there is none.
+        measured: u' at all ticks of the day so far, shape [ticks, nodes]; ``imputed_measurement`` where there is none.
     """
     return ordered_sum(factor.inverse[: len(measured)][::-1, None] * measured)
 
 
-def held_measurement(factor: Factor, measured: Floats) -> Floats:
+def imputed_measurement(factor: MatrixFactor, measured: Floats) -> Floats:
     """Return what stands for u' at a tick that was not released: with it, y stays what it was the tick before.
 
     Counts of such a tick are not read: their change is part of that at the next tick that is. So d is 0 there.
@@ -145,7 +145,7 @@ def _inverse(order: Fraction, ticks: int) -> Floats:
     for n in range(ticks):
         rest = one - sum(weights[j] * found[n - j] for j in range(1, n + 1))
         found.append(rest // weights[0])
-    return frozen(np.array([each / one for each in found]))
+    return read_only(np.array([each / one for each in found]))
 
 
 @lru_cache(maxsize=16)
@@ -154,4 +154,4 @@ def _gains(order: Fraction, ticks: int) -> Floats:
     for each in _inverse(order, ticks):
         total += Fraction(float(each)) ** 2
         found.append(total)
-    return frozen(np.array([float(each) for each in found]))
+    return read_only(np.array([float(each) for each in found]))

@@ -17,8 +17,8 @@ from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Ratio, RevisedDay, TickInput, Values, whole
 from stream.mechanisms.changes.mechanism import Changes
 from stream.mechanisms.consistency import Tree
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.measured_tree import level_context
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind
 

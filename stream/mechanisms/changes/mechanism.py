@@ -29,16 +29,13 @@ from stream.encryption import join_parts, split_parts
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.changes import filter as noise_filter
-from stream.mechanisms.changes.factor import Factor, held_measurement, reconstructed, weighted_sum
+from stream.mechanisms.changes.factor import MatrixFactor, imputed_measurement, reconstructed, weighted_sum
 from stream.mechanisms.changes.filter import NoiseLaw, Smoothed, Track, Usual
 from stream.mechanisms.changes.noise import change_noise, check_chain
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.noise_labels import counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise
 from stream.schemas import HalfWidthKind
-
-__all__ = ["ChangeState", "ChangeSums", "Changes", "DayChanges", "DayTick", "check_chain"]
 
 # The sums of a day's changes.
 
@@ -69,7 +66,7 @@ class DayChanges:
 class ChangeSums:
     """An operator: the bounded counts of a tick -> C'd at this tick, shape [nodes]; both restricted."""
 
-    factor: Factor
+    factor: MatrixFactor
     nodes: int
 
     def initial(self) -> DayChanges:
@@ -108,7 +105,7 @@ class ChangeSums:
             raise wrong from None
 
 
-def _check_position(factor: Factor, position: int, last: int) -> None:
+def _check_position(factor: MatrixFactor, position: int, last: int) -> None:
     if not 0 <= position < factor.ticks:
         raise UsageError(f"position must be 0 to {factor.ticks - 1}, within a day of 25 hours, got {position}")
     if position <= last:
@@ -154,7 +151,7 @@ class Changes:
     a day begins where ``slot.day`` changes.
     """
 
-    factor: Factor
+    factor: MatrixFactor
     variance: Fraction
     """σ'² of this audience, in units of u'."""
     variances: tuple[Fraction, ...]
@@ -210,7 +207,7 @@ class Changes:
         _check_position(self.factor, item.position, len(state.released) - 1)
         prior, track, measured = self._prior(state), state.track, state.measured
         for position in range(len(measured), item.position):
-            measured = np.vstack([measured, held_measurement(self.factor, measured)])
+            measured = np.vstack([measured, imputed_measurement(self.factor, measured)])
             track, _ = noise_filter.advance(self.law, prior, track, position, None)
         drawn = change_noise(item.key, item.context, counts_digest(item.counts), self.variances, self.nodes)
         measured = np.vstack([measured, (item.counts + drawn[self.variance]).astype(np.float64)])

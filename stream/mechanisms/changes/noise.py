@@ -26,8 +26,8 @@ import numpy as np
 
 from stream.domains import Draw
 from stream.errors import UsageError
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.gaussian import discrete_gaussian
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 
 LATTICE_GAP = 1e-50

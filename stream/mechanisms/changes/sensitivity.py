@@ -10,7 +10,7 @@ other's part.
 
 from __future__ import annotations
 
-from stream.mechanisms.changes.factor import Factor
+from stream.mechanisms.changes.factor import MatrixFactor
 
 SEVERAL = 2
 """Stands for any number of nodes above 1."""
@@ -104,7 +104,7 @@ SEVERAL_NODES: dict[int, tuple[int, ...]] = {
 """The same at a level of several nodes."""
 
 
-def squared_sensitivity(factor: Factor, nodes: int) -> int:
+def squared_sensitivity(factor: MatrixFactor, nodes: int) -> int:
     """Return D'² of a level with this number of nodes, in units of u' squared."""
     table = ONE_NODE if nodes == 1 else SEVERAL_NODES
     ticks = min(ticks for ticks in table if ticks >= factor.ticks)

@@ -50,10 +50,11 @@ def empty(capacity: int, zones: int) -> Calendar:
     return Calendar(np.zeros((3, 24, bins, zones), np.float32), np.zeros((4, 2, 48, zones), np.float32))
 
 
-def expect(calendar: Calendar, capacity: int, slot: WeekSlot, epsilon: float) -> Weights:
+def expect(calendar: Calendar, capacity: int, slot: WeekSlot, most_pull: float) -> Weights:
     """Return the weight h(z) that the calendar gives each count at ``slot``, shape [C+1, zones].
 
-    The weight is 1 throughout for a zone without enough history.
+    The weight is 1 throughout for a zone without enough history. Away from the usual level it falls by a factor of e to
+    ``most_pull`` per person at most, besides what the history of each bin says.
     """
     usual = _usual(calendar, slot)
     mass = ordered_sum(usual)
@@ -61,7 +62,7 @@ def expect(calendar: Calendar, capacity: int, slot: WeekSlot, epsilon: float) ->
         return np.ones((capacity + 1, len(mass)), np.float32)
     level = _level(calendar, slot)
     is_usual = calendar.sums[1, int(slot.weekend), slot.half_hour] > _LEAST_DAYS
-    pull = np.where(is_usual, np.minimum(0.2 / _usual_error(calendar, slot, level), epsilon), 0.0)
+    pull = np.where(is_usual, np.minimum(0.2 / _usual_error(calendar, slot, level), most_pull), 0.0)
     weight = _near(level, pull, capacity)
     of_bins = exp(_log_density(usual, mass, capacity)).astype(np.float32)
     weight *= np.repeat(of_bins, np.diff(bin_edges(capacity)), axis=0)

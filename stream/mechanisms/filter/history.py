@@ -1,4 +1,4 @@
-"""Revisions of past windows: by hour (``Revision``), or by day (``DayHistory``).
+"""Revisions of past windows: by hour (``HourRevision``), or by day (``DayRevision``).
 
 All of it is post-processing of noisy values; there is no true count among it.
 
@@ -26,6 +26,7 @@ import numpy as np
 from stream.encryption import join_parts, split_parts
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, Values, WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.learning import FARTHEST, PARTS
 from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
 from stream.mechanisms.filter.posterior import Posterior
@@ -38,7 +39,6 @@ from stream.mechanisms.filter.state import (
     rounded_size,
 )
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.mechanisms.noise import Ints
 from stream.records import HOUR, Micros
 
 
@@ -76,7 +76,7 @@ def window_of(end: Micros, coverage: Fraction, noisy: Ints, slot: WeekSlot) -> W
     return Window(end, coverage, FilterItem(np.clip(noisy, -FARTHEST, FARTHEST), slot))
 
 
-class Passed(NamedTuple):
+class RevisionInput(NamedTuple):
     """A window that has been released or denied."""
 
     end: Micros
@@ -88,7 +88,7 @@ class Passed(NamedTuple):
     """The published values."""
 
 
-class Revised(NamedTuple):
+class RevisedWindow(NamedTuple):
     """A window with improved values."""
 
     end: Micros
@@ -99,7 +99,7 @@ class Revised(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StoredWindow:
+class BufferedWindows:
     """The windows not yet revised, in order, and the posterior of each filter before the first, if any."""
 
     start: tuple[Posterior | None, ...]
@@ -107,14 +107,14 @@ class StoredWindow:
 
 
 @dataclass(frozen=True)
-class Revision:
+class HourRevision:
     """Revises a mechanism's windows hour by hour; an operator of the stream."""
 
     mechanism: Revisable
 
-    def initial(self) -> StoredWindow:
+    def initial(self) -> BufferedWindows:
         """Return the state before the first window."""
-        return StoredWindow((), ())
+        return BufferedWindows((), ())
 
     def most_bytes(self, tick: Micros) -> int:
         """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
@@ -124,49 +124,51 @@ class Revision:
 
     @property
     def _filters(self) -> list[RegimeFilter]:
-        return [each.filter for each in self.mechanism.nightly]
+        return [each.filter for each in self.mechanism.filters]
 
-    def step(self, state: StoredWindow, item: Passed) -> tuple[StoredWindow, list[Revised]]:
+    def step(self, state: BufferedWindows, item: RevisionInput) -> tuple[BufferedWindows, list[RevisedWindow]]:
         """Buffer a window; revise the hours that are due with it, the earliest first."""
         now = self.mechanism.states(item.before)
         if item.window is not None:
             start = state.start if state.windows else tuple(rounded(each) for each in now)
-            state = StoredWindow(start, (*state.windows, item.window))
-        made: list[Revised] = []
+            state = BufferedWindows(start, (*state.windows, item.window))
+        made: list[RevisedWindow] = []
         while state.windows and block_of_hour(state.windows[0].end).due <= item.end:
             state, revised = self._first_hour(state, item.end, now)
             made += revised
         return state, made
 
-    def finish(self, state: StoredWindow, now: Any) -> list[Revised]:
+    def finish(self, state: BufferedWindows, now: Any) -> list[RevisedWindow]:
         """Revise all buffered windows from what is known, where none follows; ``now`` is the mechanism's state."""
-        made: list[Revised] = []
+        made: list[RevisedWindow] = []
         while state.windows:
             state, revised = self._first_hour(state, state.windows[-1].end, self.mechanism.states(now))
             made += revised
         return made
 
     def _first_hour(
-        self, state: StoredWindow, at: Micros, now: tuple[FilterState, ...]
-    ) -> tuple[StoredWindow, list[Revised]]:
+        self, state: BufferedWindows, at: Micros, now: tuple[FilterState, ...]
+    ) -> tuple[BufferedWindows, list[RevisedWindow]]:
         last = block_of_hour(state.windows[0].end).end
         hour = tuple(takewhile(lambda window: window.end <= last, state.windows))
         initial = [each.initial() for each in self._filters]
         start = [restarted_state(*each) for each in zip(state.start, now, initial, strict=True)]
         after, values = self.mechanism.smooth(start, [window.item for window in state.windows], len(hour))
         rest = state.windows[len(hour) :]
-        revised = [Revised(window.end, window.coverage, made, at) for window, made in zip(hour, values, strict=True)]
-        return StoredWindow(tuple(rounded(each) for each in after) if rest else (), rest), revised
+        revised = [
+            RevisedWindow(window.end, window.coverage, made, at) for window, made in zip(hour, values, strict=True)
+        ]
+        return BufferedWindows(tuple(rounded(each) for each in after) if rest else (), rest), revised
 
-    def encode(self, state: StoredWindow) -> bytes:
+    def encode(self, state: BufferedWindows) -> bytes:
         """Return the stable byte form: end, coverage and week position of each window; noisy values; states."""
         windows = [[window.end, str(window.coverage), *window.item.slot] for window in state.windows]
         noisy = b"".join(window.item.noisy.astype(_NOISY).tobytes() for window in state.windows)
         states = {str(place): encode_rounded(each) for place, each in enumerate(state.start)}
         return join_parts({"windows": windows}, {"noisy": noisy} | states)
 
-    def decode(self, data: bytes) -> StoredWindow:
-        """Return the state of a byte form; DataError where it is not one of this stage."""
+    def decode(self, data: bytes) -> BufferedWindows:
+        """Return the state of a byte form; DataError where it is not one of this operator."""
         head, parts = split_parts(data)
         try:
             rows, noisy = head["windows"], np.frombuffer(parts["noisy"], dtype=_NOISY).astype(np.int64)
@@ -179,10 +181,10 @@ class Revision:
             start = [decode_rounded(each.form, parts[str(place)]) for place, each in enumerate(self._filters)]
         except (KeyError, TypeError, ValueError):
             raise DataError("revision state: must list windows, their noisy values and the state before them") from None
-        return StoredWindow(tuple(start), windows)
+        return BufferedWindows(tuple(start), windows)
 
 
-# Revision by day.
+# By day.
 
 _INTS = "<i4"
 _WINDOW_BYTES = 64
@@ -209,7 +211,7 @@ Days = tuple[StoredDay, ...]
 
 
 @dataclass(frozen=True)
-class DayHistory:
+class DayRevision:
     """Publishes revised values of a mechanism's days; an operator of the stream."""
 
     mechanism: DayRevisable
@@ -222,17 +224,17 @@ class DayHistory:
         """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
         return (25 * HOUR // tick) * (8 * self.mechanism.nodes + 2 * _WINDOW_BYTES)
 
-    def step(self, state: Days, item: Passed) -> tuple[Days, list[Revised]]:
+    def step(self, state: Days, item: RevisionInput) -> tuple[Days, list[RevisedWindow]]:
         """Store the revised parts that a window brings, publish what is due with it, and buffer the window itself."""
-        made: list[Revised] = []
+        made: list[RevisedWindow] = []
         state = self._with_revisions(state, item.values.histories if item.values is not None else ())
         state = tuple(self._published(day, _at_a_time(day), item.end, made) for day in state)
         state = tuple(day for day in state if day.published < len(day.ends))
         return (state if item.window is None else _with_window(state, item.window)), made
 
-    def finish(self, state: Days, now: Any) -> list[Revised]:
+    def finish(self, state: Days, now: Any) -> list[RevisedWindow]:
         """Publish all buffered days, where no further window comes; ``now`` is the mechanism's state."""
-        made: list[Revised] = []
+        made: list[RevisedWindow] = []
         for day in self._with_revisions(state, self.mechanism.rest(now)):
             self._published(day, len(day.ends), state[-1].ends[-1], made)
         return made
@@ -255,14 +257,14 @@ class DayHistory:
         revised[:, :, history.zones] = history.median, history.half_width
         return replace(day, revised=revised, is_complete=history.is_last)
 
-    def _published(self, day: StoredDay, windows: int, at: Micros, made: list[Revised]) -> StoredDay:
+    def _published(self, day: StoredDay, windows: int, at: Micros, made: list[RevisedWindow]) -> StoredDay:
         """Publish the next windows of a day, once its values are complete."""
         if not day.is_complete or day.revised is None:
             return day
         until = min(day.published + windows, len(day.ends))
         for place in range(day.published, until):
             values = self.mechanism.values_of(*day.revised[:, place])
-            made.append(Revised(day.ends[place], day.coverages[place], values, at))
+            made.append(RevisedWindow(day.ends[place], day.coverages[place], values, at))
         return replace(day, published=until)
 
     def encode(self, state: Days) -> bytes:
@@ -277,7 +279,7 @@ class DayHistory:
         return join_parts({"days": days}, revised)
 
     def decode(self, data: bytes) -> Days:
-        """Return the state of a byte form; DataError where it is not one of this stage."""
+        """Return the state of a byte form; DataError where it is not one of this operator."""
         head, parts = split_parts(data)
         try:
             return tuple(self._day(row, parts.get(str(n))) for n, row in enumerate(head["days"]))
@@ -285,11 +287,11 @@ class DayHistory:
             raise DataError("day history: must list days, their windows, and what is known of them") from None
 
     def _day(self, row: list[Any], revised: bytes | None) -> StoredDay:
-        number, ends, coverages, is_told, published = row
+        number, ends, coverages, is_complete, published = row
         known = None
         if revised is not None:
             known = np.frombuffer(revised, _INTS).astype(np.int64).reshape(2, len(ends), self.mechanism.nodes)
-        return StoredDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_told, published)
+        return StoredDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_complete, published)
 
 
 def _at_a_time(day: StoredDay) -> int:

@@ -27,12 +27,12 @@ import numpy as np
 from stream.domains import Magic
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter.residuals import MOST_WEIGHT, Residuals, no_residuals
 from stream.mechanisms.filter.smoothing import Learning, grids_of, learn, lessons, median_and_band
 from stream.mechanisms.filter.state import FilterState, Learnt, arrays_of, copied, pack
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
-from stream.mechanisms.noise import Ints
 
 PARTS = 48
 """Number of parts of the zones that are learnt one after another."""
@@ -64,7 +64,7 @@ class LearnedPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NightlyState:
+class LearningState:
     """The filter, the windows from which it will learn, and what it has learnt but does not use yet."""
 
     filter: FilterState
@@ -81,16 +81,16 @@ class NightlyState:
 
 
 @dataclass(frozen=True)
-class NightlyFilter:
+class LearningFilter:
     """A regime-switching filter with daily learning; an operator of the stream."""
 
     filter: RegimeFilter
 
-    def initial(self) -> NightlyState:
+    def initial(self) -> LearningState:
         """Return the state without data."""
-        return NightlyState(self.filter.initial(), residuals=no_residuals(len(self.filter.capacities)))
+        return LearningState(self.filter.initial(), residuals=no_residuals(len(self.filter.capacities)))
 
-    def step(self, state: NightlyState, item: FilterItem) -> tuple[NightlyState, list[FilterOutput]]:
+    def step(self, state: LearningState, item: FilterItem) -> tuple[LearningState, list[FilterOutput]]:
         """Process one window of all zones; learn on the next part of them, where a day is over."""
         histories: list[RevisedDay] = []
         if state.log and state.log[-1].slot.day != item.slot.day:
@@ -107,7 +107,7 @@ class NightlyFilter:
             histories += more
         return state, [FilterOutput(estimate, histories)]
 
-    def prepare(self, state: NightlyState) -> NightlyState:
+    def prepare(self, state: LearningState) -> LearningState:
         """Return the state with one more of the next window's parts computed; the same state where none is left."""
         done = state.part + len(state.ahead)
         if done >= PARTS:
@@ -119,16 +119,16 @@ class NightlyFilter:
         part = self._learnt_on(replace(state, part=done, coming=coming), log)
         return replace(state, ahead=(*state.ahead, part))
 
-    def rest(self, state: NightlyState) -> list[RevisedDay]:
+    def rest(self, state: LearningState) -> list[RevisedDay]:
         """Return the remaining revised parts, including the current day, where no further window comes."""
         state, histories = self._parts(state, _at_hand(state.log), PARTS)
         return histories + (self._parts(self._begin_day(state), 0, PARTS)[1] if state.log else [])
 
-    def _begin_day(self, state: NightlyState) -> NightlyState:
+    def _begin_day(self, state: LearningState) -> LearningState:
         """Return the state in which the current day is over, and nothing has been learnt from it."""
         return replace(state, log=_with_lead(state.log), part=0, coming=self.filter.form.nothing_learnt())
 
-    def _parts(self, state: NightlyState, at_hand: int, parts: int) -> tuple[NightlyState, list[RevisedDay]]:
+    def _parts(self, state: LearningState, at_hand: int, parts: int) -> tuple[LearningState, list[RevisedDay]]:
         """Learn on up to ``parts`` parts, as far as any are left; ``at_hand`` as for ``next_part``."""
         histories: list[RevisedDay] = []
         until = min(PARTS, state.part + parts)
@@ -137,13 +137,13 @@ class NightlyFilter:
             histories.append(history)
         return state, histories
 
-    def next_part(self, state: NightlyState, at_hand: int) -> tuple[NightlyState, RevisedDay]:
+    def next_part(self, state: LearningState, at_hand: int) -> tuple[LearningState, RevisedDay]:
         """Learn on the next part from a past day; the log has ``at_hand`` windows of the current day after it."""
         part, *ahead = state.ahead or (self._learnt_on(state, state.log[: len(state.log) - at_hand]),)
         state = replace(state, part=state.part + 1, coming=part.coming, ahead=tuple(ahead))
         return (_in_use(state) if part.history.is_last else state), part.history
 
-    def _learnt_on(self, state: NightlyState, log: Sequence[FilterItem]) -> LearnedPart:
+    def _learnt_on(self, state: LearningState, log: Sequence[FilterItem]) -> LearnedPart:
         """Learn on the state's next part from the last day of a log."""
         slots = [item.slot for item in log[-_at_hand(log) :]]
         every = np.array([item.noisy for item in log])
@@ -154,7 +154,7 @@ class NightlyFilter:
         for few, grid in lessons(noisy, self.filter.grids.capacities[zones], self.filter.noise):
             before = self.filter.form.learnt_of(state.filter.learnt, zones[few])
             known = learn(self.filter.noise, grid, noisy[:, few], before.counted, len(slots))
-            self.filter.form.put_learnt(coming, zones[few], _taught(before, slots, known))
+            self.filter.form.put_learnt(coming, zones[few], _learnt_after(before, slots, known))
             for place, weights in enumerate(known.history):
                 median[place, few], half_width[place, few] = median_and_band(weights)
         return LearnedPart(
@@ -168,7 +168,7 @@ class NightlyFilter:
         costs = grids[order] + _EACH
         return np.asarray(order[(np.cumsum(costs) - costs) * PARTS // costs.sum() == part])
 
-    def encode(self, state: NightlyState) -> bytes:
+    def encode(self, state: LearningState) -> bytes:
         """Return the byte form: head, filter state, residuals, the log's slots and noisy values, pending results."""
         filtered = self.filter.encode(state.filter)
         total, weight, squares = state.residuals
@@ -181,7 +181,7 @@ class NightlyFilter:
         residuals = total.astype("<f8").tobytes()
         return b"".join((head, filtered, residuals, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
 
-    def decode(self, data: bytes) -> NightlyState:
+    def decode(self, data: bytes) -> LearningState:
         """Return the state of a byte form; DataError where it is not one of this filter."""
         try:
             magic, part, windows, length, weight, squares = _HEAD.unpack_from(data)
@@ -191,14 +191,14 @@ class NightlyFilter:
             start = end + total.nbytes
             slots = [_slot(*_SLOT.unpack_from(data, start + n * _SLOT.size)) for n in range(windows)]
         except struct.error:
-            raise DataError("nightly filter state: must not be cut off") from None
+            raise DataError("learning filter state: must not be cut off") from None
         place = start + windows * _SLOT.size
         cells = windows * len(self.filter.capacities)
         ranks = np.frombuffer(data[place : place + 4 * cells], np.uint8)
         if not (np.isfinite(total).all() and 0 <= squares <= weight <= MOST_WEIGHT):
-            raise DataError("nightly filter state: residuals must be finite, and their weights within range")
+            raise DataError("learning filter state: residuals must be finite, and their weights within range")
         if magic != _MAGIC or part > PARTS or ranks.size != 4 * cells:
-            raise DataError("nightly filter state: head does not fit the configuration")
+            raise DataError("learning filter state: head does not fit the configuration")
         noisy = np.ascontiguousarray(ranks.reshape(4, -1).T).view(_NOISY).astype(np.int64)
         rows = noisy.reshape(windows, len(self.filter.capacities))
         log = tuple(FilterItem(*each) for each in zip(rows, slots, strict=True))
@@ -206,8 +206,8 @@ class NightlyFilter:
             self.filter.form.decode_learnt(data, place + ranks.size) if part < PARTS else ((), place + ranks.size)
         )
         if place != len(data):
-            raise DataError("nightly filter state: length does not fit the configuration")
-        return NightlyState(filtered, log, part, coming, Residuals(total, weight, squares))
+            raise DataError("learning filter state: length does not fit the configuration")
+        return LearningState(filtered, log, part, coming, Residuals(total, weight, squares))
 
 
 _HEAD = struct.Struct("<4sBIIdd")
@@ -235,7 +235,7 @@ def _with_lead(log: tuple[FilterItem, ...]) -> tuple[FilterItem, ...]:
     return log[-(_at_hand(log) + BEFORE) :]
 
 
-def _taught(before: Learnt, slots: Sequence[WeekSlot], known: Learning) -> Learnt:
+def _learnt_after(before: Learnt, slots: Sequence[WeekSlot], known: Learning) -> Learnt:
     """Return the learnt state of some zones after one more day."""
     counted = (before.counted + known.counted).astype(np.float32)
     if before.calendar is None:
@@ -243,6 +243,6 @@ def _taught(before: Learnt, slots: Sequence[WeekSlot], known: Learning) -> Learn
     return Learnt(counted, filter_calendar.learnt(before.calendar, slots, known.history))
 
 
-def _in_use(state: NightlyState) -> NightlyState:
+def _in_use(state: LearningState) -> LearningState:
     """Return the state in which the filter uses what was learnt on all parts."""
     return replace(state, filter=replace(state.filter, learnt=state.coming), log=_with_lead(state.log), coming=())

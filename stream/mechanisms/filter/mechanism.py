@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickInput, Values, whole
-from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.filter.learning import LearningFilter, LearningState
 from stream.mechanisms.filter.residuals import FilteredSums
 from stream.mechanisms.filter.smoothing import smooth
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind
 
@@ -42,7 +42,7 @@ class Revisable(DayRevisable, Protocol):
     """
 
     @property
-    def nightly(self) -> tuple[NightlyFilter, ...]:
+    def filters(self) -> tuple[LearningFilter, ...]:
         """Its filters."""
 
     def states(self, state: Any) -> tuple[FilterState, ...]:
@@ -73,7 +73,7 @@ class Revisable(DayRevisable, Protocol):
 class Filtered:
     """Noise, then the regime-switching filter."""
 
-    filter: NightlyFilter
+    filter: LearningFilter
     half_width_kind: HalfWidthKind = "posterior"
 
     @property
@@ -81,11 +81,11 @@ class Filtered:
         """The noise that the filter assumes."""
         return self.filter.filter.noise
 
-    def initial(self) -> NightlyState:
+    def initial(self) -> LearningState:
         """Return the filter's initial state."""
         return self.filter.initial()
 
-    def step(self, state: NightlyState, item: TickInput) -> tuple[NightlyState, list[Values]]:
+    def step(self, state: LearningState, item: TickInput) -> tuple[LearningState, list[Values]]:
         """Add the noise, filter it."""
         noisy = item.counts + item.noise
         after, [output] = self.filter.step(state, FilterItem(noisy, item.slot))
@@ -98,19 +98,19 @@ class Filtered:
         return len(self.filter.filter.capacities)
 
     @property
-    def nightly(self) -> tuple[NightlyFilter, ...]:
+    def filters(self) -> tuple[LearningFilter, ...]:
         """The filter, as the only element."""
         return (self.filter,)
 
-    def states(self, state: NightlyState) -> tuple[FilterState, ...]:
+    def states(self, state: LearningState) -> tuple[FilterState, ...]:
         """Return the filter's state, as the only element."""
         return (state.filter,)
 
-    def prepare(self, state: NightlyState) -> NightlyState:
+    def prepare(self, state: LearningState) -> LearningState:
         """Return the state with more of the next window's work done."""
         return self.filter.prepare(state)
 
-    def rest(self, state: NightlyState) -> list[RevisedDay]:
+    def rest(self, state: LearningState) -> list[RevisedDay]:
         """Return the remaining revised parts of days."""
         return self.filter.rest(state)
 
@@ -126,19 +126,19 @@ class Filtered:
         after, estimates = smooth(self.filter.filter, state, items, final)
         return (after,), [self.values_of(*estimate) for estimate in estimates]
 
-    def pause(self, state: NightlyState) -> NightlyState:
+    def pause(self, state: LearningState) -> LearningState:
         """Return the state unchanged: it contains no true count."""
         return state
 
-    def encode(self, state: NightlyState) -> bytes:
+    def encode(self, state: LearningState) -> bytes:
         """Return the filter's bytes."""
         return self.filter.encode(state)
 
-    def decode(self, data: bytes) -> NightlyState:
+    def decode(self, data: bytes) -> LearningState:
         """Return the filter's state."""
         return self.filter.decode(data)
 
 
 def filtered(parameters: Parameters) -> Filtered:
     """Return the mechanism for these parameters."""
-    return Filtered(NightlyFilter(RegimeFilter(parameters.max_counts, parameters.noise, parameters.calendar)))
+    return Filtered(LearningFilter(RegimeFilter(parameters.max_counts, parameters.noise, parameters.calendar)))

@@ -38,8 +38,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.mechanisms.exact import Floats, exp, half_of_three_quarter_power, ordered_sum
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints, exp, half_of_three_quarter_power, ordered_sum
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 Cells = NDArray[np.float32]
@@ -240,7 +239,7 @@ def _gaussian_factors(variance: Fraction, noisy: Ints, capacities: Ints, counts:
     return _seen(exp(exponents))
 
 
-_OUT_OF_SIGHT = 32
+_IMPLAUSIBLE = 32
 """Counts that a noisy value makes less likely than its own count by more than a factor of e to this are skipped."""
 
 
@@ -248,15 +247,15 @@ def _seen(values: Floats) -> Cells:
     return np.where(values < LEAST_SEEN, 0.0, values).astype(np.float32)
 
 
-def sight(noise: NoiseParameter, capacities: Ints, noisy: Ints) -> tuple[Ints, Ints]:
+def plausible_counts(noise: NoiseParameter, capacities: Ints, noisy: Ints) -> tuple[Ints, Ints]:
     """Return, for each zone, the first count that is not skipped given a noisy value, and the one after the last."""
     value = np.clip(noisy, -_FARTHEST, _FARTHEST)
     if noise.kind == "laplace":
         value = np.clip(noisy, 0, capacities)
-        far = np.full_like(value, min(ceil(_OUT_OF_SIGHT / noise.exact), _FARTHEST))
+        far = np.full_like(value, min(ceil(_IMPLAUSIBLE / noise.exact), _FARTHEST))
     else:
         beyond = (value - np.clip(value, 0, capacities)).astype(np.float64)
-        far = np.sqrt(beyond * beyond + float(2 * _OUT_OF_SIGHT * noise.exact)).astype(np.int64) + 1
+        far = np.sqrt(beyond * beyond + float(2 * _IMPLAUSIBLE * noise.exact)).astype(np.int64) + 1
     return np.maximum(value - far, 0), np.minimum(value + far, capacities) + 1
 
 

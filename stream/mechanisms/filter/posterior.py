@@ -13,9 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from stream.mechanisms.exact import ordered_sum
+from stream.mechanisms.exact import Ints, ordered_sum
 from stream.mechanisms.filter.model import REGIMES, Cells
-from stream.mechanisms.noise import Ints
 
 TAKE: Literal["wrap"] = "wrap"
 """NumPy's fastest mode of ``take``; no index is ever out of range."""

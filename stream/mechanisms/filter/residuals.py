@@ -27,8 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.mechanisms.exact import Floats, deviation_of_sum, ordered_sum
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints, deviation_of_sum, ordered_sum
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 FADING = 0.8

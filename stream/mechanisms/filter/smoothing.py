@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
+from stream.mechanisms.exact import Floats, Ints, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import (
     REGIMES,
@@ -53,7 +53,6 @@ from stream.mechanisms.filter.posterior import joined
 from stream.mechanisms.filter.state import FilterState, Learnt
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.filter.updates import handed_back, moved, moved_back, switched
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 ROOM = 64 << 20
@@ -78,7 +77,7 @@ def smooth(
     shape = (final, len(filtered.capacities))
     median, half_width = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     parts: list[tuple[Ints, FilterState]] = []
-    for family, (capacity, zones) in enumerate(filtered.families):
+    for family, (capacity, zones) in enumerate(filtered.grids.families):
         for part in _parts(zones, _ticks_size(capacity, len(items)), room):
             begin = _take(filtered, state, family, part)
             few = RegimeFilter((capacity,) * (part.stop - part.start), filtered.noise, filtered.calendar)
@@ -108,7 +107,7 @@ def _take(filtered: RegimeFilter, state: FilterState, family: int, part: slice) 
     """Return the state of some zones of one capacity."""
     counted, calendar = state.learnt[family]
     few = calendar and Calendar(calendar.history[..., part], calendar.sums[..., part])
-    posterior = state.posterior.of(filtered.families[family][1][part])
+    posterior = state.posterior.of(filtered.grids.families[family][1][part])
     return FilterState(state.started, posterior, (Learnt(counted[:, part], few),))
 
 
@@ -149,7 +148,7 @@ def smoothed_marginals(
     Returns:
         The filter's state after these ticks, and for each its weights, shape [C+1, zones], adding up to any number.
     """
-    ((capacity, _),) = filtered.families
+    ((capacity, _),) = filtered.grids.families
     ahead = _ahead(filtered, state, items, final)
     rate = rates(state.learnt[0].counted)
     behind = np.ones_like(ahead.ticks[-1])

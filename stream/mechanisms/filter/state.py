@@ -1,6 +1,6 @@
 """The state of the filter between two ticks, and its stable byte forms: exact, and rounded.
 
-A state is encoded as a head, the windows of the posterior, its cells, and the learnt parameters. Cells and parameters
+A state is encoded as a head, the ranges of the posterior, its cells, and the learnt parameters. Cells and parameters
 are arrays of 32 bits that are mostly zeros (``pack``):
 
     bytes                   content
@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from stream.domains import Magic
 from stream.errors import DataError
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import REGIMES, Cells, none_counted
 from stream.mechanisms.filter.posterior import Posterior, nothing, trimmed
 from stream.mechanisms.filter.support import Grids
-from stream.mechanisms.noise import Ints
 
 Array = NDArray[np.float32]
 
@@ -194,7 +194,7 @@ class StateForm:
         if len(data) < begin or _HEAD.unpack_from(data)[:3] != (_MAGIC, zones, self.calendar):
             raise DataError("filter state: head does not fit the configuration")
         low, width = np.frombuffer(data[_HEAD.size : begin], "<i4").astype(np.int64).reshape(2, zones)
-        self.grids.refuse_windows(low, width)
+        self.grids.refuse_ranges(low, width)
         values, place = unpack(data, begin, (REGIMES * self.copies, int(width.sum()) + 1))
         learnt, place = self.decode_learnt(data, place)
         if place != len(data):
@@ -266,7 +266,7 @@ def decode_rounded(form: StateForm, data: bytes) -> Posterior | None:
     if len(data) < begin:
         raise DataError("remembered filter state: length does not fit the configuration")
     low, width = np.frombuffer(data[:begin], _PLACE).astype(np.int64).reshape(2, zones)
-    form.grids.refuse_windows(low, width)
+    form.grids.refuse_ranges(low, width)
     if len(data) != begin + 2 * rows * int(width.sum()):
         raise DataError("remembered filter state: length does not fit the configuration")
     values = np.zeros((rows, int(width.sum()) + 1), np.float32)

@@ -7,11 +7,11 @@ regimes, moves the counts, weighs them by the likelihood of the noisy value y, w
 e**(-(y-z)²/2σ²), and returns the median. There is one joint posterior, not one per regime normalised apart: a regime
 that was wrong for a while returns by mixing, so that the filter follows a jump after a quiet week at once.
 
-A tick works on windows of the counts that are not practically excluded (``support``); the mass of the calendar's copy
+A tick works on ranges of the counts that are not practically excluded (``support``); the mass of the calendar's copy
 beyond them is computed separately (``support.above``, ``support.below``). Inside a tick, cells have the shape
-[16, copies, counts, zones]: regimes come first, since mixing works on them most. Counts are those of windows: nothing
+[16, copies, counts, zones]: regimes come first, since mixing works on them most. Counts are those of ranges: nothing
 moves in from beyond their ends; what moves out is dropped when counts are weighed, or computed separately. Zeros after
-a window do not change a sum over counts.
+a range do not change a sum over counts.
 
 Bytes do not depend on the machine: elementwise + − × ÷ in a fixed order, own exp and ln, sums in a fixed
 order (halves, or running), and a tolerance where a sum decides an integer. P is computed and stored in 32 bits, and
@@ -30,7 +30,7 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
+from stream.mechanisms.exact import Floats, Ints, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter import support
 from stream.mechanisms.filter.model import (
@@ -44,9 +44,8 @@ from stream.mechanisms.filter.model import (
 )
 from stream.mechanisms.filter.posterior import TAKE, Posterior, joined
 from stream.mechanisms.filter.state import FilterState, Prepared, StateForm
-from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks, stored_posterior, windows
-from stream.mechanisms.filter.updates import lean, mix, move, observe, running_sum, switched
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.filter.support import Chunk, CountRanges, Grids, chunks, count_ranges, stored_posterior
+from stream.mechanisms.filter.updates import mix, move, observe, running_sum, switched, weigh_by_calendar
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 BAND = 0.96
@@ -99,11 +98,6 @@ class RegimeFilter:
         """The shapes of the states, and their byte form."""
         return StateForm(self.grids, self.calendar)
 
-    @property
-    def families(self) -> list[tuple[int, Ints]]:
-        """(capacity, the zones that have it), ascending."""
-        return self.grids.families
-
     def initial(self) -> FilterState:
         """Return the initial state: all counts equally likely, regimes by their stationary distribution."""
         return self.form.initial()
@@ -114,19 +108,21 @@ class RegimeFilter:
 
     def dense(self, state: FilterState) -> list[Cells]:
         """Return P of all counts, by capacity, shape [16, C+1, copies, zones]; zeros before the first tick."""
-        return [state.posterior.dense(zones, capacity) for capacity, zones in self.families]
+        return [state.posterior.dense(zones, capacity) for capacity, zones in self.grids.families]
 
     def step(self, state: FilterState, item: FilterItem) -> tuple[FilterState, list[Estimate]]:
         """Process one tick of all zones; return the state after it and the estimates, in registry order."""
         zones = len(self.capacities)
         estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
-        processed = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
+        processed = count_ranges(state.posterior, self.grids.capacities, item.noisy, self.noise)
         prepared = self._prepared(state, item.slot)
         tails = self._tails(prepared, processed)
         parts: list[tuple[Ints, Posterior]] = []
         for chunk in chunks(processed):
             p = self._predicted(chunk, state, prepared, tails)
-            weights = observe(p, self._likelihood(chunk, item.noisy))
+            capacities, noisy = self.grids.capacities[chunk.zones], item.noisy[chunk.zones]
+            likelihood = likelihood_at(self.noise, capacities, noisy, chunk.counts) * chunk.is_inside
+            weights = observe(p, likelihood)
             of_counts = ordered_sum(weights)
             (median,) = quantiles(of_counts, 0.5)
             estimate.median[chunk.zones] = chunk.low + median
@@ -145,7 +141,7 @@ class RegimeFilter:
     def _rates(self, state: FilterState) -> Cells:
         """Return the transition rates of every zone, shape [76, zones]."""
         counted = none_counted(len(self.capacities))
-        for (_, zones), learnt in zip(self.families, state.learnt, strict=True):
+        for (_, zones), learnt in zip(self.grids.families, state.learnt, strict=True):
             counted[:, zones] = learnt.counted
         return rates(counted)
 
@@ -153,19 +149,19 @@ class RegimeFilter:
         """Return the calendar's weight h of every count of every zone, in the layout of ``Grids``."""
         weight = self.grids.zeros(np.float32)
         calendars = [each.calendar for each in state.learnt if each.calendar]
-        for calendar, (capacity, _), h in zip(calendars, self.families, self.grids.parts(weight), strict=True):
-            h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
+        for calendar, (capacity, _), h in zip(calendars, self.grids.families, self.grids.parts(weight), strict=True):
+            h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.inverse_scale)
         return weight
 
-    def _tails(self, prepared: Prepared, processed: Windows) -> tuple[Floats, Floats] | None:
-        """Return the weighed mass below and above each window, for mass 1 at its ends; shape [15, zones] each.
+    def _tails(self, prepared: Prepared, processed: CountRanges) -> tuple[Floats, Floats] | None:
+        """Return the weighed mass below and above each range, for mass 1 at its ends; shape [15, zones] each.
 
         Only the calendar's copy has some: None where it is off.
         """
         if prepared.weight is None:
             return None
         below, above = np.zeros((2, REGIMES - 1, len(self.capacities)))
-        for (_, zones), h in zip(self.families, self.grids.parts(prepared.weight), strict=True):
+        for (_, zones), h in zip(self.grids.families, self.grids.parts(prepared.weight), strict=True):
             below[:, zones] = support.below(h, processed.low[zones])
             above[:, zones] = support.above(h, (processed.low + processed.width)[zones])
         return below, above
@@ -175,7 +171,8 @@ class RegimeFilter:
     ) -> Cells:
         """Return P of a chunk before the observation: copies mix, regimes switch, counts move, copy 1 is weighed."""
         if not state.started:
-            return self._ignorant(chunk)
+            each = stationary().astype(np.float32)[:, None, None, None] * chunk.is_inside  # all counts equally likely
+            return np.repeat(each, self.form.copies, axis=1)
         columns = state.posterior.columns(chunk.zones, chunk.counts)
         p = np.take(state.posterior.values, columns, axis=1, mode=TAKE).reshape(
             REGIMES, self.form.copies, *columns.shape
@@ -191,18 +188,8 @@ class RegimeFilter:
             ends = p[1:, 1, 0], p[1:, 1][:, chunk.width - 1, np.arange(len(chunk.zones))]
             beyond = sum(end * tail[:, chunk.zones] for end, tail in zip(ends, tails, strict=True))
             weight = prepared.weight[self.grids.places(chunk)]
-            lean(p[1:, 1], weight, before, np.asarray(beyond, np.float32))
+            weigh_by_calendar(p[1:, 1], weight, before, np.asarray(beyond, np.float32))
         return p
-
-    def _ignorant(self, chunk: Chunk) -> Cells:
-        each = stationary().astype(np.float32)[:, None, None, None] * chunk.is_inside
-        return np.repeat(each, self.form.copies, axis=1)
-
-    def _likelihood(self, chunk: Chunk, noisy: Ints) -> Cells:
-        """Return the likelihood of each count given the noisy value; 0 for counts beyond the windows."""
-        seen = likelihood_at(self.noise, self.grids.capacities[chunk.zones], noisy[chunk.zones], chunk.counts)
-        seen *= chunk.is_inside
-        return seen
 
     def _stored_posterior(self, chunk: Chunk, p: Cells) -> Posterior:
         """Return the stored posterior of a chunk until the next tick."""

@@ -1,22 +1,22 @@
 """The counts that a tick processes, and the mass beyond them.
 
-A tick of the filter works on the counts that a posterior stores and on what they can reach (``windows``). Zones whose
-windows have a similar width are processed together, side by side, and padded with cells of weight 0: no zone's result
-depends on the zones beside it.
+A tick of the filter works on the counts that a posterior stores and on what they can reach (``count_ranges``). Zones
+whose ranges have a similar width are processed together, side by side, and padded with cells of weight 0: no zone's
+result depends on the zones beside it.
 
 ``Grids`` is the layout of the counts 0 … C of all zones in arrays, with the kernels of their movement.
 
-**Beyond the windows** (``above``, ``below``). Outside a window there is only mass that has moved out of it, and it
-falls by the factor u(z) per count (below the window, d(z)). So one sum per regime is enough: with P(e) at the window's
+**Beyond the ranges** (``above``, ``below``). Outside a range there is only mass that has moved out of it, and it
+falls by the factor u(z) per count (below the range, d(z)). So one sum per regime is enough: with P(e) at the range's
 last count e,
 
     Σ_{z > e} P(z) h(z) = P(e) Σ_{z > e} u(e+1) … u(z) h(z)
 
 The sum is computed in blocks of 32 counts; between blocks the products are quotients of one table per regime,
 exp(-S(z)/SU) with S the running sum of 1/g. Where the table has reached the smallest float, that is for counts of
-thousands in regimes that move by a few at a time, u and h are assumed constant from the window's end on: within a
+thousands in regimes that move by a few at a time, u and h are assumed constant from the range's end on: within a
 twentieth, of a small mass. The same holds for regimes that move by less than one count at a time: these have almost
-no mass at the end of a window.
+no mass at the end of a range.
 """
 
 from __future__ import annotations
@@ -29,19 +29,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import DataError
-from stream.mechanisms.exact import Floats, Real, exp, ordered_sum
-from stream.mechanisms.filter.model import DOWN_SCALES, REGIMES, UP_SCALES, Cells, as_factors, kernels, sight, widening
+from stream.mechanisms.exact import Floats, Ints, Real, exp, ordered_sum
+from stream.mechanisms.filter.model import (
+    DOWN_SCALES,
+    REGIMES,
+    UP_SCALES,
+    Cells,
+    as_factors,
+    kernels,
+    plausible_counts,
+    widening,
+)
 from stream.mechanisms.filter.posterior import TAKE, Posterior, starts
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
 MARGIN = 4
-"""Number of counts by which a window is wider than its cells, on both sides."""
+"""Number of counts by which a range is wider than its cells, on both sides."""
 SIDE_BY_SIDE = 1 << 15
 """Largest number of counts of a chunk, over all its zones: data that is processed together should fit the cache."""
 
 
-class Windows(NamedTuple):
+class CountRanges(NamedTuple):
     """The counts that a tick processes."""
 
     low: Ints
@@ -49,16 +57,16 @@ class Windows(NamedTuple):
     width: Ints
 
 
-def windows(posterior: Posterior, capacities: Ints, noisy: Ints, noise: NoiseParameter) -> Windows:
+def count_ranges(posterior: Posterior, capacities: Ints, noisy: Ints, noise: NoiseParameter) -> CountRanges:
     """Return the counts that a tick has to process to weigh a posterior by noisy values.
 
     These are the stored counts, since their mass moves, and the counts beside them that may get a relevant weight.
     Beyond the stored counts a posterior falls by a factor per count. A noisy value that lies v counts above the
-    likeliest one extends a window to the point where the posterior falls below the same share again: no farther than 2
+    likeliest one extends a range to the point where the posterior falls below the same share again: no farther than 2
     v. Calendar and regimes change little between ticks, and the effect is within ``MARGIN``. Counts that the value
-    makes e**-32 times less likely than its own are never processed (``sight``).
+    makes e**-32 times less likely than its own are never processed (``plausible_counts``).
     """
-    seen_low, seen_high = sight(noise, capacities, noisy)
+    seen_low, seen_high = plausible_counts(noise, capacities, noisy)
     beyond = np.clip(noisy, 0, capacities) - posterior.likeliest
     low, high = posterior.low, posterior.low + posterior.width
     down = np.maximum(low - MARGIN - 2 * np.maximum(-beyond, 0), seen_low)
@@ -66,23 +74,23 @@ def windows(posterior: Posterior, capacities: Ints, noisy: Ints, noise: NoisePar
     is_new = posterior.width == 0
     first = np.where(is_new, seen_low, np.minimum(low, down))
     last = np.where(is_new, seen_high, np.maximum(high, up))
-    return Windows(first, last - first)
+    return CountRanges(first, last - first)
 
 
 class Chunk(NamedTuple):
-    """Zones whose windows are processed side by side."""
+    """Zones whose ranges are processed side by side."""
 
     zones: Ints
     low: Ints
     width: Ints
     counts: Ints
-    """Shape [widest, zones]: the counts of each window, continued beyond its end."""
+    """Shape [widest, zones]: the counts of each range, continued beyond its end."""
     is_inside: NDArray[np.bool_]
-    """Same shape: whether they are within the window."""
+    """Same shape: whether they are within the range."""
 
 
-def chunks(processed: Windows) -> Iterator[Chunk]:
-    """Yield all zones: first those whose windows begin at 0; within both groups, narrow windows first."""
+def chunks(processed: CountRanges) -> Iterator[Chunk]:
+    """Yield all zones: first those whose ranges begin at 0; within both groups, narrow ranges first."""
     order = np.lexsort((processed.width, processed.low > 0))
     widths, begin = processed.width[order], 0
     while begin < len(order):
@@ -138,13 +146,13 @@ class Grids:
             begin += (capacity + 1) * len(zones)
         self._size = begin
 
-    def refuse_windows(self, low: Ints, width: Ints) -> None:
-        """Raise DataError where windows are not within the grids."""
+    def refuse_ranges(self, low: Ints, width: Ints) -> None:
+        """Raise DataError where ranges are not within the grids."""
         if (low < 0).any() or (width < 0).any() or (low + width > self.capacities + 1).any():
-            raise DataError("filter state: windows must lie within the grids of the configuration")
+            raise DataError("filter state: ranges must lie within the grids of the configuration")
 
     def places(self, chunk: Chunk) -> Ints:
-        """Return the indices of a chunk's counts, shape [widest, zones]; the last one for those beyond its windows."""
+        """Return the indices of a chunk's counts, shape [widest, zones]; the last one for those beyond its ranges."""
         place = self._first[chunk.zones] + self._stride[chunk.zones] * chunk.counts
         return np.where(chunk.is_inside, place, self._size)
 
@@ -176,9 +184,9 @@ class Grids:
         return np.concatenate([*norms, np.zeros((REGIMES, 1), np.float32)], axis=1), first
 
     def kernels(self, chunk: Chunk) -> tuple[Cells, Cells, Cells]:
-        """Return v, u and d of a chunk's counts, shape [16, 1, widest, zones]; v is 0 beyond its windows.
+        """Return v, u and d of a chunk's counts, shape [16, 1, widest, zones]; v is 0 beyond its ranges.
 
-        Where all windows begin at 0, u and d are those of one zone, shared by all.
+        Where all ranges begin at 0, u and d are those of one zone, shared by all.
         """
         norms, first = self._norms
         norm_at = np.where(chunk.is_inside, first[chunk.zones] + chunk.counts, norms.shape[1] - 1)
@@ -191,7 +199,7 @@ def _at(table: Cells, places: Ints) -> Cells:
     return np.take(table, places, axis=1, mode=TAKE)[:, None]
 
 
-# Mass beyond the windows.
+# Mass beyond the ranges.
 
 _BLOCK = 32
 _FARTHEST = 600.0
@@ -257,11 +265,11 @@ def _cut(products: Floats) -> Cells:
 
 
 def above(weight: Cells, high: Ints) -> Floats:
-    """Return Σ u … u h over the counts above windows, for mass 1 at their last count, shape [15, zones].
+    """Return Σ u … u h over the counts above ranges, for mass 1 at their last count, shape [15, zones].
 
     Args:
         weight: h of every count, shape [C+1, zones].
-        high: of each zone the count after the last of its window.
+        high: of each zone the count after the last of its range.
     """
     found, counts = np.zeros((15, len(high))), np.arange(len(weight))[:, None]
     for zones in _parts(np.flatnonzero(high < len(weight)), len(weight)):
@@ -271,7 +279,7 @@ def above(weight: Cells, high: Ints) -> Floats:
 
 
 def below(weight: Cells, low: Ints) -> Floats:
-    """Return Σ d … d h over the counts below windows, for mass 1 at their first count ``low``, shape [15, zones]."""
+    """Return Σ d … d h over the counts below ranges, for mass 1 at their first count ``low``, shape [15, zones]."""
     found, counts = np.zeros((15, len(low))), np.arange(len(weight))[:, None]
     for zones in _parts(np.flatnonzero(low > 0), len(weight)):
         first = low[zones]
@@ -290,9 +298,9 @@ def _summed(ends: _Ends, weight: Cells, is_beyond: NDArray[np.bool_], end: Ints,
     Args:
         ends: the tables.
         weight: h of every count, shape [C+1, zones].
-        is_beyond: likewise, whether it lies beyond the window.
-        end: the count of ``until`` at which the window ends, shape [zones].
-        next_to: the count next to it beyond the window.
+        is_beyond: likewise, whether it lies beyond the range.
+        end: the count of ``until`` at which the range ends, shape [zones].
+        next_to: the count next to it beyond the range.
     """
     h = np.pad(np.where(is_beyond, weight, np.float32(0)), ((0, -len(weight) % _BLOCK), (0, 0)))
     blocks = h.reshape(-1, _BLOCK, 1, len(end))

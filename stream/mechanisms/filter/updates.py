@@ -1,8 +1,8 @@
 """The elementary updates of a posterior: copies mix, regimes change, counts move, weights are applied.
 
 Each function does one thing to the cells of some zones side by side, with regimes first: shape [16, copies, counts,
-zones] unless it says otherwise. None knows windows, states or the calendar. Sums are taken in a fixed order, so that
-bytes do not depend on the machine; zeros after a window do not change a sum over counts.
+zones] unless it says otherwise. None knows ranges, states or the calendar. Sums are taken in a fixed order, so that
+bytes do not depend on the machine; zeros after a range do not change a sum over counts.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def move(x: Cells, up: Cells, down: Cells) -> None:
     x[:] = rows.reshape(counts, regimes, copies, zones).transpose(1, 2, 0, 3)
 
 
-def lean(moving: Cells, weight: Cells, before: Cells, beyond: Cells) -> None:
+def weigh_by_calendar(moving: Cells, weight: Cells, before: Cells, beyond: Cells) -> None:
     """Weigh copy 1's moving regimes (k >= 1) by h(z), each keeping its mass, in place.
 
     Args:
         moving: shape [15, counts, zones].
         weight: h of each count, shape [counts, zones].
         before: the mass that each regime has over all counts, shape [15, zones].
-        beyond: the part of that mass beyond the window, weighed by h, same shape.
+        beyond: the part of that mass beyond the range, weighed by h, same shape.
     """
     moving *= weight
     mass = running_sum(moving.swapaxes(0, 1)) + beyond

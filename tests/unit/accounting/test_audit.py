@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream.accounting.audit import Audit, ChainLink, ChainObserver, MissingRecords, by_release, compare_records
+from stream.accounting.audit import Audit, ChainLink, ChainWitness, MissingRecords, by_release, compare_records
 from stream.accounting.ledger import GENESIS, Entry, chain_hash
 from stream.errors import AuditError
 
@@ -34,7 +34,7 @@ def link(entries: Sequence[Entry]) -> ChainLink:
 
 
 def audit(*known: ChainLink, key: bytes | None = KEY) -> Audit:
-    return Audit({"dbh": [ChainObserver("the state", each) for each in known]}, key)
+    return Audit({"dbh": [ChainWitness("the state", each) for each in known]}, key)
 
 
 # --- chains -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from fractions import Fraction
 import orjson
 import pytest
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream, attempt_of, line_name, release_of
+from stream.accounting.charge_history import ChargeHistory, ChargeLine, attempt_of, line_name, release_of
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.state_json import decode_history, encode_history
 from stream.records import DAY, MINUTE
@@ -15,11 +15,11 @@ from stream.records import DAY, MINUTE
 TICK = 5 * MINUTE
 MIDNIGHT = 20_000 * DAY
 TODAY = (MIDNIGHT, MIDNIGHT + DAY)
-LAPLACE = ChargeStream("laplace", 1, ("x", "y"))
-DAY_LINE = ChargeStream("laplace", 1, ("x",), day=7)
+LAPLACE = ChargeLine("laplace", 1, ("x", "y"))
+DAY_LINE = ChargeLine("laplace", 1, ("x",), day=7)
 
 
-def charged(*rows: tuple[str, ChargeStream, range, dict[str, str]]) -> ChargeHistory:
+def charged(*rows: tuple[str, ChargeLine, range, dict[str, str]]) -> ChargeHistory:
     """Return what lines were charged for these ticks of the day."""
     state = ChargeHistory()
     for name, line, ticks, paid in rows:
@@ -57,7 +57,7 @@ def test_releases_attempts_and_names_of_one_window_add_up() -> None:
 
 
 def test_readers_of_one_line_pay_what_their_coalition_costs() -> None:
-    pegasus = ChargeStream("pegasus", 1, ("x",))
+    pegasus = ChargeLine("pegasus", 1, ("x",))
     state = charged(("r/v/1", pegasus, range(1), {"a": "1", "b": "0.5"}))
     assert exponent(state) == Fraction("0.8") + Fraction("0.2") * Fraction("1.5")
     assert exponent(state, audiences=frozenset("b")) == Fraction("0.5")
@@ -66,7 +66,7 @@ def test_readers_of_one_line_pay_what_their_coalition_costs() -> None:
 
 @pytest.mark.parametrize(("n", "windows", "cost"), [(12, 288, 3), (13, 288, 4), (12, 4, 1), (1, 288, 1)])
 def test_uniform_costs_one_epsilon_for_every_w_of_the_ticks(n: int, windows: int, cost: int) -> None:
-    state = charged(("r/v/1", ChargeStream("uniform", 4, ("x",)), range(windows), {"a": "1"}))
+    state = charged(("r/v/1", ChargeLine("uniform", 4, ("x",)), range(windows), {"a": "1"}))
     assert exponent(state, n=n) == cost
 
 
@@ -78,12 +78,12 @@ def test_what_spends_all_at_once_may_do_so_at_each_of_the_ticks(
     mechanism: str, n: int, windows: int, cost: int
 ) -> None:
     """The ticks by which a value differs may be those at which it publishes, w windows apart."""
-    state = charged(("r/v/1", ChargeStream(mechanism, 4, ("x",)), range(windows), {"a": "1"}))
+    state = charged(("r/v/1", ChargeLine(mechanism, 4, ("x",)), range(windows), {"a": "1"}))
     assert exponent(state, n=n) == cost
 
 
 def test_a_w_event_release_begun_anew_pays_again() -> None:
-    sample = ChargeStream("sample", 24, ("x",))
+    sample = ChargeLine("sample", 24, ("x",))
     assert exponent(charged(("r/v/1", sample, range(9), {"a": "1"}), ("r/w/1", sample, range(9, 20), {"a": "1"}))) == 2
 
 
@@ -95,7 +95,7 @@ def test_only_windows_of_the_day_and_of_the_zone_count() -> None:
 
 
 def test_lines_that_do_not_cover_the_zone_cost_it_nothing_in_a_window_of_one_that_does() -> None:
-    elsewhere = ChargeStream("laplace", 1, ("y",))
+    elsewhere = ChargeLine("laplace", 1, ("y",))
     state = charged(("r/v/1", LAPLACE, range(9), {"a": "1"}), ("s/v/1", elsewhere, range(9), {"a": "2"}))
     assert exponent(state, "x") == 9
     assert exponent(state, "y") == 27
@@ -111,7 +111,7 @@ def test_a_refusal_is_no_charge_and_a_charge_can_be_taken_back() -> None:
 def test_it_is_the_same_after_its_byte_form() -> None:
     state = charged(
         ("r/v/1", LAPLACE, range(5), {"a": "1", "b": "0.1"}),
-        ("s/v/1", ChargeStream("ba", 4, ("x",)), range(2), {"a": "1"}),
+        ("s/v/1", ChargeLine("ba", 4, ("x",)), range(2), {"a": "1"}),
     )
     again = decode_history(orjson.loads(orjson.dumps(encode_history(state))))
     assert again == state
@@ -141,7 +141,7 @@ def test_windows_are_remembered_until_every_local_day_that_holds_them_has_closed
 def test_a_line_that_pays_for_several_windows_costs_as_much_as_its_dearest() -> None:
     """A second reader joins in the tenth window of the day."""
     one, both = {"a": "0.5"}, {"a": "0.5", "b": "2"}
-    for line, cost in ((ChargeStream("uniform", 24, ("x",)), 2), (DAY_LINE, 2)):
+    for line, cost in ((ChargeLine("uniform", 24, ("x",)), 2), (DAY_LINE, 2)):
         assert exponent(charged(("r/v/1", line, range(10), one), ("r/v/1", line, range(10, 288), both))) == cost
 
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from stream.accounting.account_state import AccountState
-from stream.accounting.adversaries import Habit, HabitOf, habits_renamed
+from stream.accounting.adversaries import Habit, HabitKey, habits_renamed
 from stream.accounting.attribute_leakage import AttributeAccount, AttributeReport, day_model
 from stream.policy.attributes import AttributeRelease
 from stream.records import DAY, AttributeCharge, WindowCharges
@@ -64,7 +64,7 @@ def report(
     account: AttributeAccount,
     charges: list[AttributeCharge],
     readers: dict[str, frozenset[str]] = READERS,
-    habits: dict[HabitOf, Habit] | None = None,
+    habits: dict[HabitKey, Habit] | None = None,
     counts: dict[str, dict[str, Fraction]] | None = None,
 ) -> AttributeReport:
     exponents = {
@@ -224,7 +224,7 @@ def test_a_habit_grows_with_every_day_on_which_it_was_asked_about() -> None:
         if day == 7:
             assert record == {}
     assert record["day/arrival"]["all"] == {"days": 19, "factor": pytest.approx(math.exp(3.8), abs=1e-8)}
-    assert habits[HabitOf(("x", "y"), "arrival", "fine")] == Habit(19, Fraction(19, 5))
+    assert habits[HabitKey(("x", "y"), "arrival", "fine")] == Habit(19, Fraction(19, 5))
 
 
 def test_each_reader_has_the_habit_of_its_own_days_and_epsilons() -> None:
@@ -232,9 +232,9 @@ def test_each_reader_has_the_habit_of_its_own_days_and_epsilons() -> None:
     report(books(), [charge("arrival", "1")], habits=habits)
     report(books(), [charge("arrival", "0.5"), charge("arrival", "2", audience="coarse")], habits=habits)
     assert habits == {
-        HabitOf(("x",), "arrival", "fine"): Habit(2, Fraction(3, 2)),
-        HabitOf(("x",), "arrival", "coarse"): Habit(1, Fraction(2)),
-        HabitOf(("x",), "arrival", "all"): Habit(2, Fraction(3)),
+        HabitKey(("x",), "arrival", "fine"): Habit(2, Fraction(3, 2)),
+        HabitKey(("x",), "arrival", "coarse"): Habit(1, Fraction(2)),
+        HabitKey(("x",), "arrival", "all"): Habit(2, Fraction(3)),
     }
 
 
@@ -258,14 +258,14 @@ def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones() -> 
 
 
 def test_zones_that_become_one_have_the_larger_of_their_habits() -> None:
-    habits = {HabitOf(("x",), "arrival", "fine"): Habit(2, Fraction(5))}
-    habits[HabitOf(("y",), "arrival", "fine")] = Habit(3, Fraction(1))
+    habits = {HabitKey(("x",), "arrival", "fine"): Habit(2, Fraction(5))}
+    habits[HabitKey(("y",), "arrival", "fine")] = Habit(3, Fraction(1))
     one = {"x": {"x", "y"}, "y": {"x", "y"}}
-    assert habits_renamed(habits, one) == {HabitOf(("x", "y"), "arrival", "fine"): Habit(3, Fraction(5))}
+    assert habits_renamed(habits, one) == {HabitKey(("x", "y"), "arrival", "fine"): Habit(3, Fraction(5))}
 
 
 def test_a_habit_beyond_any_number_is_infinite() -> None:
-    habits = {HabitOf(("x",), "arrival", reader): Habit(800, Fraction(800)) for reader in ("fine", "all")}
+    habits = {HabitKey(("x",), "arrival", reader): Habit(800, Fraction(800)) for reader in ("fine", "all")}
     record = report(books(), [charge("arrival", "1")], habits=habits)["habit"]["day/arrival"]
     assert record["fine"] == {"days": 801, "factor": "inf"}
 
@@ -283,7 +283,7 @@ def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day() -> None:
 @pytest.mark.parametrize("joint", [PAIR, W, {"00": 0.5, "11": 0.5}, {"00": 0.1, "01": 0.4, "10": 0.4, "11": 0.1}])
 def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to(joint: dict[str, float]) -> None:
     names = list(RULES)[: len(next(iter(joint)))]
-    habits: dict[HabitOf, Habit] = {}
+    habits: dict[HabitKey, Habit] = {}
     products: dict[Any, Any] = {}
     for day in range(1, 9):
         withheld = [name for place, name in enumerate(names) if day >> place & 1]
@@ -302,7 +302,7 @@ def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to
 
 
 def test_a_day_that_contradicts_the_model_counts_as_without_one() -> None:
-    habits: dict[HabitOf, Habit] = {}
+    habits: dict[HabitKey, Habit] = {}
     never_both = {"00": 0.4, "01": 0.3, "10": 0.3}
     both_shown = [charge("arrival", "1", shown=True), charge("departure", "0.5", shown=True)]
     record = report(books(never_both), both_shown, habits=habits)["habit"]

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from stream.accounting.composition import Gaussian
-from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of, days_touched
+from stream.accounting.day_charges import KEPT, DaySpend, changed_loss, cost_of, days_touched
 from stream.records import DAY, HOUR, PURE, CountCharge, DayTerms, PrivacyDay
 from stream.release.prices import DayPrice
 
@@ -46,7 +46,7 @@ def test_every_level_of_a_day_is_paid_for() -> None:
     alone = [cost_of(DayTerms(DAY_0, "laplace", (each,), price.ticks)).pure for each in price.parameters]
     assert alone == [F(1, 2), F(3, 2)]
     of_both = cost_of(DayTerms(DAY_0, "gaussian", (F(50), F(20)), 96))
-    assert of_both.tally == {Gaussian(F(50)): 96, Gaussian(F(20)): 96}
+    assert of_both.noises == {Gaussian(F(50)): 96, Gaussian(F(20)): 96}
 
 
 def test_a_level_of_gaussian_noise_that_pays_less_has_more_of_it() -> None:
@@ -79,7 +79,7 @@ RUN = CountCharge("many", "public", "sparse", F(3, 2), terms=PURE_DAY)
 
 
 def test_runs_of_a_pure_day_add_up_and_another_audience_has_none_of_them() -> None:
-    lines, readers = DayLines(), {"public": frozenset({"public"})}
+    lines, readers = DaySpend(), {"public": frozenset({"public"})}
     assert lines.so_far(RUN) is None
     for runs in (1, 2):
         lines.pay([RUN], DAY // 2, readers)
@@ -89,7 +89,7 @@ def test_runs_of_a_pure_day_add_up_and_another_audience_has_none_of_them() -> No
 
 
 def test_a_paid_day_counts_as_long_as_a_window_of_it_lies_in_the_span_and_is_dropped_in_time() -> None:
-    lines, public = DayLines(), frozenset({"public"})
+    lines, public = DaySpend(), frozenset({"public"})
     lines.pay([RUN], DAY // 2, {"public": public})
     assert lines.since(DAY // 2 - 1, public) == [PURE_DAY]
     assert lines.since(DAY // 2, public) == []

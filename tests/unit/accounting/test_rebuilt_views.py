@@ -117,7 +117,7 @@ def test_what_budgets_and_attribute_limits_read_follows_from_the_entries(release
 def test_the_account_follows_from_the_entries(released: Released) -> None:
     found, _ = rebuild_account(POLICIES, SITE, released.entries, released.shown)
     live = released.state.account
-    for view in ("totals", "runs", "charged", "lines", "habits", "days"):
+    for view in ("totals", "runs", "charged", "day_spend", "habits", "days"):
         assert getattr(found, view) == getattr(live, view), view
 
 

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from stream.accounting.audit import ChainLink, ChainObserver
+from stream.accounting.audit import ChainLink, ChainWitness
 from stream.accounting.signed_heads import SignedHead, check_heads, longest, parse_head, sign_head, witnesses
 from stream.errors import AuditError
 
@@ -31,7 +31,7 @@ def test_heads_that_follow_one_another_are_good() -> None:
     assert [head.number for head in made] == [0, 1, 2]
     assert [parse_head(head.to_bytes()) for head in made] == made
     assert list(witnesses(made[:1])) == [
-        ("dbh", ChainObserver("signed head 0 of 2026-03-01T00:20:00Z", ChainLink(1, "hash 0")))
+        ("dbh", ChainWitness("signed head 0 of 2026-03-01T00:20:00Z", ChainLink(1, "hash 0")))
     ]
 
 

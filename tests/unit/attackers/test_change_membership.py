@@ -29,7 +29,7 @@ from connectors.sources.recordings.dialect import OWN
 from stream.accounting.gaussian_shift import largest_shift
 from stream.mechanisms.changes import mechanism
 from stream.mechanisms.changes.noise import change_noise
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.policy.counts import CountRelease
 from stream.records import MINUTE, OccupancyWindow

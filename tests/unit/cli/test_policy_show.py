@@ -14,7 +14,8 @@ from connectors.cli.policy_tables import print_guarantees
 from connectors.operations.policy.guarantees import forecast_lines, guarantee_lines
 from stream.accounting.adversaries import Knowledge
 from stream.policy.fields import decimal_string
-from stream.release.guarantees import attribute_promises, count_promises
+from stream.release.attribute_guarantees import attribute_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.validation import load_policy
 from tests.support.day_policies import change_release, day_release, day_site, visit_site
 from tests.support.forecasts import with_forecast

@@ -12,7 +12,7 @@ from connectors.cli import output
 from connectors.cli.output import TaskProgress, progress_lines
 from connectors.operations.policy.guarantees import UNITS, describe_unit
 from connectors.sources.recordings.observations import NO_DROPS
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.validation import load_policy
 
 

@@ -16,9 +16,7 @@ from stream.encoding import (
     LaterMessageError,
     counted_of,
     decode_message,
-    decode_rows,
     encode_message,
-    encode_rows,
     heartbeat_of,
     later_sender_of,
     sender_of,
@@ -37,6 +35,7 @@ from stream.records import (
     Rejected,
     Row,
 )
+from stream.row_encoding import decode_rows, encode_rows
 
 VAULT = DataKeys(20_000, b"k" * 32)
 BEGINS = 20_001 * DAY

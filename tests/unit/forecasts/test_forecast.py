@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.forecast import HOURS, MEMORY, MISSING, SUNDAY, THOUSAND, Forecast, Hours
-from stream.mechanisms.noise import Ints
 
 KINDS = np.arange(MEMORY + 1 + 7) % 7
 

@@ -7,7 +7,8 @@ import pytest
 from stream.domains import Draw
 from stream.errors import UsageError
 from stream.mechanisms.exact import evaluate
-from stream.mechanisms.noise import bernoulli, chain, discrete_laplace, keep, pmf
+from stream.mechanisms.inversion import bernoulli
+from stream.mechanisms.noise import chain, discrete_laplace, keep_probability, pmf
 from stream.mechanisms.noise_labels import Context
 
 F = Fraction
@@ -19,7 +20,7 @@ PAIRS = [(".1", "1", ".009214410780"), (".5", ".7", ".500162489918"), (".05", ".
 
 @pytest.mark.parametrize(("coarser", "finer", "published"), [*PAIRS, ("1", "3", ".059892024545")])
 def test_keep_probability_has_its_published_value(coarser: str, finer: str, published: str) -> None:
-    assert float(evaluate(keep(F(finer), F(coarser)), 40)) == pytest.approx(float(published), abs=6e-13)
+    assert float(evaluate(keep_probability(F(finer), F(coarser)), 40)) == pytest.approx(float(published), abs=6e-13)
 
 
 @pytest.mark.parametrize(("coarser", "finer", "_"), PAIRS)
@@ -34,13 +35,15 @@ def test_each_coarser_value_is_that_of_the_next_finer_one_where_its_coin_says_so
     n, epsilons = 400, [F("1"), F("0.9"), F("0.8"), F("0.7")]
     noise = chain(KEY, CONTEXT, DIGEST, epsilons, n)
     for finer, coarser in pairwise(epsilons):
-        kept = bernoulli(KEY, CONTEXT.label(Draw.CHAIN_KEEP, finer, coarser, digest=DIGEST), keep(finer, coarser), n)
+        kept = bernoulli(
+            KEY, CONTEXT.label(Draw.CHAIN_KEEP, finer, coarser, digest=DIGEST), keep_probability(finer, coarser), n
+        )
         assert kept.sum() > n // 2
         assert (noise[coarser] == noise[finer])[kept].all()
 
 
 def step_pmf(finer: Fraction, coarser: Fraction, z: np.ndarray) -> np.ndarray:
-    p_0 = float(evaluate(keep(finer, coarser), 40))
+    p_0 = float(evaluate(keep_probability(finer, coarser), 40))
     law: np.ndarray = (1 - p_0) * pmf(coarser, z) + p_0 * (z == 0)
     return law
 

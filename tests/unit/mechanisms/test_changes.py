@@ -30,8 +30,8 @@ from stream.mechanisms.changes.levels import LevelChanges
 from stream.mechanisms.changes.mechanism import ChangeSums, DayTick
 from stream.mechanisms.changes.noise import change_noise, check_chain
 from stream.mechanisms.consistency import site_tree
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.gaussian import discrete_gaussian
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from tests.support.changed_days import MILLIONTH, Run, item, mechanism
 

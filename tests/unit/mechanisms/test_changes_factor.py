@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.changes.factor import Factor, factor_of, held_measurement, reconstructed, weighted_sum
+from stream.mechanisms.changes.factor import MatrixFactor, factor_of, imputed_measurement, reconstructed, weighted_sum
 from stream.records import MINUTE
 
 DAY = factor_of(4, 5 * MINUTE)
@@ -51,15 +51,15 @@ def test_tables_have_the_same_bytes_on_every_machine() -> None:
 
 def test_noisy_count_stays_where_a_tick_was_not_released() -> None:
     measured = np.array([[5.0 * 2**16], [7.0 * 2**16], [3.5e6]])
-    stored = held_measurement(DAY, measured)
+    stored = imputed_measurement(DAY, measured)
     after = np.vstack([measured, stored])
     assert reconstructed(DAY, after)[0] == pytest.approx(reconstructed(DAY, measured)[0], abs=1e-9)
-    assert held_measurement(DAY, np.zeros((0, 2))).tolist() == [0.0, 0.0]
+    assert imputed_measurement(DAY, np.zeros((0, 2))).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("tick", "ticks"), [(5, 300), (6, 250), (8, 188), (10, 150), (30, 50)])
 def test_day_of_25_hours_fits_every_tick_length(tick: int, ticks: int) -> None:
-    assert factor_of(4, tick * MINUTE) == Factor(4, ticks)
+    assert factor_of(4, tick * MINUTE) == MatrixFactor(4, ticks)
 
 
 def test_rules_are_named() -> None:

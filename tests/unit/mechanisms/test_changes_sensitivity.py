@@ -14,8 +14,7 @@ from stream.accounting.day_charges import REPLACED, UNPROVEN
 from stream.errors import UsageError
 from stream.mechanisms.changes.factor import ORDERS, factor_of, rounded_weights
 from stream.mechanisms.changes.sensitivity import ONE_NODE, SEVERAL_NODES, squared_sensitivity
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Floats, Ints
 from stream.records import MINUTE
 from tests.support import changes_certificate
 from tests.support.changes_certificate import (

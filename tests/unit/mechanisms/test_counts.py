@@ -8,8 +8,8 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.grouper import GroupItem, average, james_stein, median, publishable
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise, noise_chain
 from stream.mechanisms.pegasus import Pegasus

@@ -329,7 +329,7 @@ def test_bytes_that_are_no_state_are_refused(spoil: object) -> None:
 def test_windows_beyond_the_grid_are_refused(low: int, width: int) -> None:
     data = bytearray(CORE.encode(run(CORE, single(3))[0][0]))
     data[10:18] = np.array([low, width], "<i4").tobytes()
-    with pytest.raises(DataError, match="windows must lie within the grids"):
+    with pytest.raises(DataError, match="ranges must lie within the grids"):
         CORE.decode(bytes(data))
 
 

@@ -10,9 +10,17 @@ import pytest
 from stream.mechanisms.exact import Floats, ordered_sum
 from stream.mechanisms.filter import support
 from stream.mechanisms.filter.calendar import Weights
-from stream.mechanisms.filter.model import Cells, kernels, likelihood, none_counted, rates, sight, transitions
-from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks
-from stream.mechanisms.filter.updates import lean, mix, move, running_sum, switched
+from stream.mechanisms.filter.model import (
+    Cells,
+    kernels,
+    likelihood,
+    none_counted,
+    plausible_counts,
+    rates,
+    transitions,
+)
+from stream.mechanisms.filter.support import Chunk, CountRanges, Grids, chunks
+from stream.mechanisms.filter.updates import mix, move, running_sum, switched, weigh_by_calendar
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests.support import reference_filter as plain_filter
 
@@ -22,7 +30,7 @@ F = Fraction
 def whole(capacity: int, zones: int) -> tuple[Grids, Chunk]:
     """Return zones of one capacity, side by side with all their counts."""
     none = np.zeros(zones, np.int64)
-    (chunk,) = chunks(Windows(none, none + capacity + 1))
+    (chunk,) = chunks(CountRanges(none, none + capacity + 1))
     return Grids((capacity,) * zones), chunk
 
 
@@ -56,13 +64,13 @@ def test_counts_move_by_their_kernels_and_keep_the_mass(capacity: int, zones: in
 def test_the_calendars_copy_leans_and_every_moving_regime_keeps_its_mass() -> None:
     p, weight = cells(2, 30, 4), np.random.default_rng(1).random((31, 4)).astype(np.float32)
     expected = plain_filter.leaning(p.astype(np.float64), weight)
-    lean(p[1:, 1], weight, p[1:, 1].sum(axis=1), np.zeros((15, 4), np.float32))
+    weigh_by_calendar(p[1:, 1], weight, p[1:, 1].sum(axis=1), np.zeros((15, 4), np.float32))
     assert p == pytest.approx(expected, rel=1e-5)
 
 
 def test_counts_beyond_a_window_are_no_counts() -> None:
     """Two windows side by side, one of 3 counts at 2 … 4 and one of 7: nothing comes from beyond the first."""
-    (chunk,) = chunks(Windows(np.array([2, 1]), np.array([3, 7])))
+    (chunk,) = chunks(CountRanges(np.array([2, 1]), np.array([3, 7])))
     assert chunk.counts.T.tolist() == [[2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 7]]
     assert chunk.is_inside.T.tolist() == [[True] * 3 + [False] * 4, [True] * 7]
     norm, _, _ = Grids((9, 9)).kernels(chunk)
@@ -133,7 +141,7 @@ def test_where_no_table_reaches_a_kernels_end_is_as_next_to_the_window() -> None
     assert support.above(weight, np.array([high]))[:, 0] == pytest.approx(above, rel=0.06, abs=1e-3)
 
 
-# What a noisy value leaves in sight
+# What a noisy value leaves in plausible_counts
 
 
 @pytest.mark.parametrize(
@@ -142,7 +150,7 @@ def test_where_no_table_reaches_a_kernels_end_is_as_next_to_the_window() -> None
 def test_no_count_out_of_sight_is_likelier_than_e_to_minus_32(noise: NoiseParameter) -> None:
     for noisy in (-700, -1, 0, 250, 499, 500, 501, 5_000, 1 << 40):
         value = np.array([noisy])
-        low, high = (int(each[0]) for each in sight(noise, np.array([500]), value))
+        low, high = (int(each[0]) for each in plausible_counts(noise, np.array([500]), value))
         seen = likelihood(noise, 500, value)[:, 0]
         outside = np.delete(seen, np.arange(low, high))
         assert 0 <= low < high <= 501

@@ -1,4 +1,4 @@
-"""Windows leave nothing out that counts: the filter equals the formulas on whole grids within two in a million."""
+"""Ranges leave nothing out that counts: the filter equals the formulas on whole grids within two in a million."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.filter.posterior import Posterior, joined, nothing, trimmed
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.mechanisms.filter.support import MARGIN, SIDE_BY_SIDE, Windows, chunks, windows
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.filter.support import MARGIN, SIDE_BY_SIDE, CountRanges, chunks, count_ranges
+from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests.support.reference_filter import PlainFilter, by_tick
 
@@ -77,7 +78,7 @@ def test_a_day_of_a_building_is_filtered_as_on_the_whole_grid(epsilon: str, tick
     assert_equal(laplace_noise(F(epsilon)), 1200, drawn(np.array(counts[begin : begin + ticks])[:, None], epsilon))
 
 
-# Which windows
+# Which ranges
 
 
 def held(low: int, *weights: float) -> Posterior:
@@ -85,7 +86,7 @@ def held(low: int, *weights: float) -> Posterior:
 
 
 def asked(posterior: Posterior, noisy: int, epsilon: str = "1", capacity: int = 900) -> tuple[int, int]:
-    low, width = windows(posterior, np.array([capacity]), np.array([noisy]), laplace_noise(F(epsilon)))
+    low, width = count_ranges(posterior, np.array([capacity]), np.array([noisy]), laplace_noise(F(epsilon)))
     return int(low[0]), int(low[0] + width[0])
 
 
@@ -140,7 +141,7 @@ def test_parts_of_a_posterior_are_put_together_again_wherever_they_lie() -> None
 def test_every_zone_is_in_one_chunk_beside_zones_of_like_width_and_apart_from_those_that_begin_at_0() -> None:
     rng = np.random.default_rng(2)
     low, width = 7 * rng.integers(0, 2, 3_000), rng.integers(1, 2_000, 3_000)
-    made = list(chunks(Windows(low, width)))
+    made = list(chunks(CountRanges(low, width)))
     assert sorted(np.concatenate([each.zones for each in made]).tolist()) == list(range(3_000))
     assert all(each.counts.size <= SIDE_BY_SIDE or len(each.zones) == 1 for each in made)
     begins = np.concatenate([each.low for each in made])

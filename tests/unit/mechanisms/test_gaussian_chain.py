@@ -158,8 +158,8 @@ def test_no_chain_joins_kinds_of_noise(parameters: list[NoiseParameter]) -> None
 
 def test_what_is_known_of_a_noise_follows_from_its_kind() -> None:
     gaussian, laplace = gaussian_noise(F(400)), laplace_noise(F(1, 4))
-    assert (gaussian.scale, gaussian.deviation, gaussian.steepest, gaussian.half_width_95) == (20, 20, 1 / 20, 39)
-    assert (laplace.scale, laplace.steepest, laplace.half_width_95) == (4, 1 / 4, 12)
+    assert (gaussian.scale, gaussian.deviation, gaussian.inverse_scale, gaussian.half_width_95) == (20, 20, 1 / 20, 39)
+    assert (laplace.scale, laplace.inverse_scale, laplace.half_width_95) == (4, 1 / 4, 12)
     assert laplace.epsilon == F(1, 4)
     with pytest.raises(UsageError, match="laplace where a pure epsilon is needed, got gaussian"):
         assert gaussian.epsilon

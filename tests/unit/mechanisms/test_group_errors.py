@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from scipy import integrate
 
 from stream.mechanisms.base import ErrorMoments, Groups, Values, whole
-from stream.mechanisms.exact import Floats
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.group_errors import BAND, GroupErrors, group_errors
 from stream.mechanisms.level_sums import ALIKE_GROUPED, ALIKE_REVISED, level_half_width
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.pegasus import Pegasus
 
 B = 4.0

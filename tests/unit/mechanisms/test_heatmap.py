@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.heatmap import LARGEST, MOST, HeatMap, Passed, Past
+from stream.mechanisms.heatmap import LARGEST, MOST, HeatMap, HeatMapInput, HeatMapState
 from stream.records import MINUTE
 
 NINE = WeekSlot(18, 9, weekend=False)
@@ -22,9 +22,9 @@ SUNDAY = WeekSlot(18, 9, weekend=True)
 Window = tuple[WeekSlot, Sequence[int] | None]
 
 
-def passed(window: Window) -> Passed:
+def passed(window: Window) -> HeatMapInput:
     slot, values = window
-    return Passed(slot, None if values is None else np.array(values, np.int64))
+    return HeatMapInput(slot, None if values is None else np.array(values, np.int64))
 
 
 def seen(stage: HeatMap, windows: Iterable[Window]) -> list[list[int] | None]:
@@ -82,7 +82,7 @@ def test_what_is_usual_is_told_beside_the_colours() -> None:
 # --- what is long ago fades ------------------------------------------------------------------------------------------
 
 
-def grown(values: Iterable[int]) -> tuple[HeatMap, Past]:
+def grown(values: Iterable[int]) -> tuple[HeatMap, HeatMapState]:
     stage, state = HeatMap(1, 2), HeatMap(1, 2).initial()
     for window in days(*values):
         state, _ = stage.step(state, passed(window))
@@ -110,7 +110,7 @@ def test_no_deviation_becomes_imaginary(always: int, first: int, second: int) ->
     stage = HeatMap(1, 2)
     counted, (total, squares) = np.zeros(96, np.int64), np.zeros((2, 96, 1), np.int64)
     counted[18], total[18], squares[18] = MOST - 1, (MOST - 1) * always, (MOST - 1) * always**2
-    state = Past(counted, total, squares, 18, np.array([[first], [second]], np.int64))
+    state = HeatMapState(counted, total, squares, 18, np.array([[first], [second]], np.int64))
     for window in ((TEN, [0]), (NINE, [always])):
         state, [shown] = stage.step(state, passed(window))  # refuses what is not finite
     assert shown is not None

@@ -10,9 +10,10 @@ import pytest
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import TickInput, Values, WeekSlot
 from stream.mechanisms.consistency import Tree, downward_pass, gather, site_tree
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.grouper import Grouper, GroupItem
 from stream.mechanisms.hierarchy import CUT, MEASURED, PRUNED, Hierarchy, HierarchyState, Pruning
-from stream.mechanisms.noise import Ints, chain, discrete_laplace
+from stream.mechanisms.noise import chain, discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
 
 F = Fraction

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.mechanisms.exact import Floats
+from stream.mechanisms.exact import Floats, Ints
 from stream.mechanisms.filter.model import (
     EVEN_SHARE,
     Cells,
@@ -23,7 +23,6 @@ from stream.mechanisms.filter.model import (
 )
 from stream.mechanisms.filter.smoothing import learn, lessons
 from stream.mechanisms.filter.updates import handed_back, switched
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 
 F = Fraction

@@ -11,11 +11,11 @@ from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, WeekSlot
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
-from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.exact import Ints
+from stream.mechanisms.filter.learning import LearningFilter
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.gaussian import discrete_gaussian, gaussian_chain
 from stream.mechanisms.measured_tree import MeasuredTree
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 from stream.records import MINUTE
@@ -28,7 +28,7 @@ FINE, COARSE = tuple(map(gaussian_noise, (F(100), F(64), F(36)))), tuple(map(gau
 PLAIN = MeasuredTree(TREE, COARSE, tuple(zip(FINE, COARSE, strict=True)))
 CAPACITIES = ((40, 40, 40, 40), (80, 80), (160,))
 FILTERED = replace(
-    PLAIN, nightly=tuple(NightlyFilter(RegimeFilter(c, law)) for c, law in zip(CAPACITIES, COARSE, strict=True))
+    PLAIN, filters=tuple(LearningFilter(RegimeFilter(c, law)) for c, law in zip(CAPACITIES, COARSE, strict=True))
 )
 
 
@@ -71,19 +71,19 @@ def test_each_level_has_a_chain_of_its_own_whose_labels_hold_the_level_and_the_d
 
 
 def test_each_node_has_a_filter_of_its_own_that_reads_its_noisy_values_alone() -> None:
-    state, alone = FILTERED.initial(), [each.initial() for each in FILTERED.nightly]
+    state, alone = FILTERED.initial(), [each.initial() for each in FILTERED.filters]
     for number in range(12):
         item = tick(number, [9, 3, 12, 0])
         noisy = FILTERED._noisy(item)
         state, [values] = FILTERED.step(state, item)
         medians, widths = [], []
         for level, here in enumerate(TREE.levels):
-            alone[level], [reported] = FILTERED.nightly[level].step(alone[level], FilterItem(noisy[here], item.slot))
+            alone[level], [reported] = FILTERED.filters[level].step(alone[level], FilterItem(noisy[here], item.slot))
             medians += reported.estimate.median.tolist()
             widths += reported.estimate.half_width.tolist()
         assert FILTERED.encode(state) == FILTERED.encode(tuple(alone))
-        for nightly, own, expected in zip(FILTERED.nightly, FILTERED.states(state), alone, strict=True):
-            assert nightly.filter.encode(own) == nightly.filter.encode(expected.filter)
+        for learning, own, expected in zip(FILTERED.filters, FILTERED.states(state), alone, strict=True):
+            assert learning.filter.encode(own) == learning.filter.encode(expected.filter)
         assert values.half_width.tolist() == np.maximum(widths, np.abs(values.values - np.array(medians))).tolist()
 
 
@@ -101,10 +101,10 @@ def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() ->
     median = np.concatenate([each.median for each in reported], axis=1)
     by_node: Ints = median[:, np.argsort(np.concatenate([each.zones for each in reported]))]
     for level, here in enumerate(TREE.levels):
-        alone, found = FILTERED.nightly[level].initial(), np.zeros((long, len(TREE.names[level])), np.int64)
+        alone, found = FILTERED.filters[level].initial(), np.zeros((long, len(TREE.names[level])), np.int64)
         for number, row in enumerate(noisy):
             slot = tick(number, [0] * 4).slot._replace(day=number // long)
-            alone, [own] = FILTERED.nightly[level].step(alone, FilterItem(row[here], slot))
+            alone, [own] = FILTERED.filters[level].step(alone, FilterItem(row[here], slot))
             for each in own.histories:
                 found[:, each.zones] = each.median
         assert by_node.T[here].T.tolist() == found.tolist()

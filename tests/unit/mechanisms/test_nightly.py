@@ -14,7 +14,7 @@ import pytest
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, WeekSlot
 from stream.mechanisms.filter import learning as nightly_module
-from stream.mechanisms.filter.learning import BEFORE, PARTS, FilterOutput, NightlyFilter, NightlyState
+from stream.mechanisms.filter.learning import BEFORE, PARTS, FilterOutput, LearningFilter, LearningState
 from stream.mechanisms.filter.smoothing import Learning, learn
 from stream.mechanisms.filter.state import Learnt
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
@@ -28,8 +28,8 @@ NEEDED = PARTS // 4
 CAPACITIES = (12, 40, 12, 7)
 
 
-def nightly(capacities: tuple[int, ...] = CAPACITIES, calendar: bool = True) -> NightlyFilter:
-    return NightlyFilter(RegimeFilter(capacities, laplace_noise(F(1, 2)), calendar))
+def nightly(capacities: tuple[int, ...] = CAPACITIES, calendar: bool = True) -> LearningFilter:
+    return LearningFilter(RegimeFilter(capacities, laplace_noise(F(1, 2)), calendar))
 
 
 def stream(days: int, capacities: tuple[int, ...] = CAPACITIES, long: int = LONG, seed: int = 1) -> list[FilterItem]:
@@ -43,14 +43,14 @@ def stream(days: int, capacities: tuple[int, ...] = CAPACITIES, long: int = LONG
     return items
 
 
-def run(stage: NightlyFilter, items: list[FilterItem]) -> Iterator[tuple[NightlyState, FilterOutput]]:
+def run(stage: LearningFilter, items: list[FilterItem]) -> Iterator[tuple[LearningState, FilterOutput]]:
     state = stage.initial()
     for item in items:
         state, [told] = stage.step(state, item)
         yield state, told
 
 
-def histories(stage: NightlyFilter, items: list[FilterItem]) -> list[RevisedDay]:
+def histories(stage: LearningFilter, items: list[FilterItem]) -> list[RevisedDay]:
     return [history for _, told in run(stage, items) for history in told.histories]
 
 
@@ -91,7 +91,7 @@ def test_each_zone_is_in_one_part_the_smaller_the_earlier() -> None:
 
 
 def test_parts_cost_about_the_same_and_zones_whose_values_reach_alike_go_together() -> None:
-    made = NightlyFilter(RegimeFilter((2000,) * 960, laplace_noise(F(1))))
+    made = LearningFilter(RegimeFilter((2000,) * 960, laplace_noise(F(1))))
     low = np.zeros((4, 960), np.int64)
     assert [len(made._zones_of_part(low, part)) for part in range(PARTS)] == [20] * PARTS
     half = low.copy()
@@ -281,7 +281,7 @@ def test_bytes_that_are_no_such_state_are_refused(spoil: object, windows: int) -
 
 def test_noisy_values_beyond_what_the_filter_tells_apart_are_kept_within_four_bytes() -> None:
     item = FilterItem(np.array([1 << 40, -(1 << 40)]), WeekSlot(0, 0, False))
-    stage = NightlyFilter(RegimeFilter((7, 7), gaussian_noise(F(4))))
+    stage = LearningFilter(RegimeFilter((7, 7), gaussian_noise(F(4))))
     state, _ = stage.step(stage.initial(), item)
     assert state.log[0].noisy.tolist() == [1 << 30, -(1 << 30)]
     assert stage.encode(stage.decode(stage.encode(state))) == stage.encode(state)
@@ -291,7 +291,7 @@ def test_noisy_values_beyond_what_the_filter_tells_apart_are_kept_within_four_by
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_what_is_learnt_is_the_same_bytes_on_every_machine(kind: str) -> None:
     noise = {"laplace": laplace_noise(F(3, 10)), "gaussian": gaussian_noise(F("21.854") ** 2)}[kind]
-    stage = NightlyFilter(RegimeFilter(CAPACITIES, noise))
+    stage = LearningFilter(RegimeFilter(CAPACITIES, noise))
     *_, (state, _) = run(stage, stream(3))
     assert sha256(stage.encode(state)).hexdigest() == PINNED[kind]
 

@@ -10,19 +10,8 @@ import pytest
 from stream.errors import UsageError
 from stream.mechanisms import noise
 from stream.mechanisms.exact import evaluate, floor_scaled
-from stream.mechanisms.noise import (
-    below,
-    bernoulli,
-    by_table,
-    discrete_laplace,
-    half_width_95,
-    invert,
-    pmf,
-    refinement,
-    std,
-    thresholds,
-    words,
-)
+from stream.mechanisms.inversion import below, bernoulli, by_table, refinement, words
+from stream.mechanisms.noise import discrete_laplace, half_width_95, invert, pmf, std, thresholds
 from stream.mechanisms.noise_labels import label
 from stream.mechanisms.osdprr import show
 

@@ -44,13 +44,13 @@ def beyond(noise: NoiseParameter, draws: int, distance: int) -> float:
 
 
 def test_figures_of_laplace_noise_follow_from_epsilon() -> None:
-    assert (HALF.epsilon, HALF.scale, HALF.steepest) == (Fraction(1, 2), 2.0, 0.5)
+    assert (HALF.epsilon, HALF.scale, HALF.inverse_scale) == (Fraction(1, 2), 2.0, 0.5)
     assert HALF.deviation == pytest.approx(math.sqrt(2 * math.exp(-0.5)) / (1 - math.exp(-0.5)))
 
 
 def test_figures_of_gaussian_noise_follow_from_the_variance() -> None:
     assert (NINE.scale, NINE.deviation) == (3.0, 3.0)
-    assert NINE.steepest == pytest.approx(1 / 3)
+    assert NINE.inverse_scale == pytest.approx(1 / 3)
     with pytest.raises(UsageError, match="must be laplace where a pure epsilon is needed, got gaussian"):
         _ = NINE.epsilon
 

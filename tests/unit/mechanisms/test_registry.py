@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream
+from stream.accounting.charge_history import ChargeHistory, ChargeLine
 from stream.accounting.costs import coalition_cost
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.state_json import decode_history, encode_history
@@ -25,7 +25,7 @@ from stream.policy.mechanisms import (
     ONE_CHAIN,
     Composition,
     Mechanism,
-    Spending,
+    SpendingRule,
     mechanism_named,
     names_where,
 )
@@ -114,7 +114,7 @@ def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
     with pytest.raises(UsageError, match="got 'gauss'"):
         coalition_cost("gauss", [ONE])
     charged = ChargeHistory()
-    charged.note(MINUTE, "r/1/1", ChargeStream("gauss", 1, ("a",)), {"board": ONE})
+    charged.note(MINUTE, "r/1/1", ChargeLine("gauss", 1, ("a",)), {"board": ONE})
     with pytest.raises(UsageError, match="got 'gauss'"):
         count_exponent(charged, "a", (0, 2 * MINUTE), 1)
     with pytest.raises(UsageError, match="got 'gauss'"):
@@ -131,24 +131,24 @@ def test_the_account_refuses_a_charge_of_a_mechanism_that_is_not_declared() -> N
 def test_a_declaration_whose_parts_are_not_all_of_epsilon_is_refused() -> None:
     parts = Composition(Fraction(1, 2), Fraction(1, 4))
     with pytest.raises(UsageError, match="add up to 1"):
-        Mechanism(composition=parts, spending=Spending.WINDOW, clamped=True)
+        Mechanism(composition=parts, spending=SpendingRule.WINDOW, clamped=True)
 
 
 def test_noise_that_is_not_the_chains_is_shared_by_no_audiences() -> None:
     with pytest.raises(UsageError, match="must share nothing"):
-        Mechanism(composition=ONE_CHAIN, spending=Spending.WINDOW, own_noise=True, clamped=True)
+        Mechanism(composition=ONE_CHAIN, spending=SpendingRule.WINDOW, own_noise=True, clamped=True)
     alone = Composition(Fraction(0), Fraction(1))
-    Mechanism(composition=alone, spending=Spending.WINDOW, own_noise=True, clamped=True)
+    Mechanism(composition=alone, spending=SpendingRule.WINDOW, own_noise=True, clamped=True)
 
 
 def test_a_price_of_a_day_is_of_noise_that_all_audiences_share() -> None:
     """``policy show`` takes the finest price for that of all audiences together, who would pay the sum."""
     fields: dict[str, Any] = {"composition": Composition(Fraction(0), Fraction(1)), "own_noise": True, "clamped": True}
     with pytest.raises(UsageError, match="by_day: must have one audience"):
-        Mechanism(spending=Spending.WINDOW, by_day=True, **fields)
-    Mechanism(spending=Spending.WINDOW, by_day=True, audiences=1, **fields)
+        Mechanism(spending=SpendingRule.WINDOW, by_day=True, **fields)
+    Mechanism(spending=SpendingRule.WINDOW, by_day=True, audiences=1, **fields)
 
 
 def test_an_epsilon_for_w_windows_pays_for_one_audience_only() -> None:
     with pytest.raises(UsageError, match="audiences: must be 1"):
-        Mechanism(composition=ONE_CHAIN, spending=Spending.EVEN, clamped=True)
+        Mechanism(composition=ONE_CHAIN, spending=SpendingRule.EVEN, clamped=True)

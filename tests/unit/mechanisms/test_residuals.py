@@ -10,13 +10,12 @@ import pytest
 
 from stream.errors import DataError
 from stream.mechanisms.base import TickInput, WeekSlot
-from stream.mechanisms.exact import deviation_of_sum
-from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.exact import Ints, deviation_of_sum
+from stream.mechanisms.filter.learning import LearningFilter
 from stream.mechanisms.filter.mechanism import Filtered
 from stream.mechanisms.filter.residuals import ALIKE, FilteredSums, Residuals, no_residuals
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.level_sums import level_half_width
-from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import laplace_noise
 
@@ -86,7 +85,7 @@ def test_noise_that_differs_from_zone_to_zone_makes_no_sum_wider_and_a_common_er
 # The filter's state
 
 
-STAGE = Filtered(NightlyFilter(RegimeFilter((40,) * 3, NOISE)))
+STAGE = Filtered(LearningFilter(RegimeFilter((40,) * 3, NOISE)))
 
 
 def item(window: int, counts: Ints, noise: Ints) -> TickInput:

@@ -23,7 +23,7 @@ from stream.errors import UsageError
 from stream.policy.counts import Count, CountRelease
 from stream.policy.fields import parse_epsilon
 from stream.records import MINUTE
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from tests.support.documents import ROOT
 

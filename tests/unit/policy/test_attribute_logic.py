@@ -7,7 +7,7 @@ import pytest
 
 from stream.policy.attributes import ATTRIBUTES, AttributeRelease, DayShape
 from stream.policy.sites import Site
-from stream.release.guarantees import implications
+from stream.release.attribute_guarantees import implications
 
 SITE = Site.model_validate(
     {

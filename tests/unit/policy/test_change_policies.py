@@ -7,7 +7,7 @@ import pytest
 from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.records import CHANGES
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.prices import terms_digest
 from stream.release.validation import Policy, load_policy
 from tests.support.day_policies import change_release, day_release, day_site, shared, visit_site

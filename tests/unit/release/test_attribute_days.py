@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 
-from stream.accounting.charge_history import ChargeHistory, ChargeStream
+from stream.accounting.charge_history import ChargeHistory, ChargeLine
 from stream.errors import PolicyError
 from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
@@ -195,7 +195,7 @@ def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_n
     day = LocalDay("2026-03-03", *span_of_day("2026-03-03", ZoneInfo(LOS_ANGELES)))
     asked.note(day, "x", "arrival", 1.0)
     asked.note(day, "y", "breaks", 2.0)
-    charged.note(day.start, "r/v/1", ChargeStream("laplace", 1, ("w", "x")), {"a": Fraction(1)})
+    charged.note(day.start, "r/v/1", ChargeLine("laplace", 1, ("w", "x")), {"a": Fraction(1)})
     now = {"x": frozenset({"x", "z"}), "y": frozenset({"y", "z"})}
     asked.rename(now)
     charged.rename(now)

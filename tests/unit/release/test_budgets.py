@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream.accounting.charge_history import ChargeStream
+from stream.accounting.charge_history import ChargeLine
 from stream.accounting.charge_runs import ChargeRun
 from stream.accounting.ledger import BudgetView, ChargeEvent, Spending
 from stream.errors import PolicyError
@@ -300,7 +300,7 @@ def test_windows_are_refused_where_counts_and_what_was_asked_would_reveal_too_mu
     state.queried_days.note(LocalDay("2026-03-02", FIRST - TICK, FIRST - TICK + DAY), "x", "arrival", 1.0)
 
     def kept(end: int, release: str = "plain", zone: str = "x") -> bool:
-        line = ChargeStream("laplace", 1, (zone,))
+        line = ChargeLine("laplace", 1, (zone,))
         return budgets.record_within_factor(state, end, release, line, {"facilities": Fraction(1, 2)})
 
     assert [kept(FIRST + number * TICK) for number in range(3)] == [True, False, False]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream.mechanisms import noise
+from stream.mechanisms import inversion
 from stream.records import HOUR, Micros, OccupancyWindow
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
@@ -45,14 +45,14 @@ RUNS = {
 def labels(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
     """Keys and labels of all words that are drawn."""
     drawn = list[tuple[bytes, bytes]]()
-    sponge = noise._sponge
+    sponge = inversion._sponge
 
     def listening(domain: bytes, key: bytes, label: bytes) -> Any:
         if domain == b"tacet.words.1":
             drawn.append((key, label))
         return sponge(domain, key, label)
 
-    monkeypatch.setattr(noise, "_sponge", listening)
+    monkeypatch.setattr(inversion, "_sponge", listening)
     return drawn
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from stream.errors import PolicyError
-from stream.release.guarantees import count_promises
+from stream.release.count_guarantees import count_promises
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import run
 from tests.unit.release.test_day_releases import RELEASE, SITE

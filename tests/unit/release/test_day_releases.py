@@ -15,7 +15,7 @@ from stream.keys import LaboratoryKeys
 from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay
-from stream.release.prices import DayPaymentStatus, PaidDays
+from stream.release.paid_days import DayPaymentStatus, PaidDays
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy, validate
@@ -265,7 +265,7 @@ def test_a_day_that_was_paid_is_remembered_when_the_next_one_is_paid() -> None:
         paid.record_payment("r", day, "terms")
     assert [paid.status("r", day, "terms") for day in (first, second)] == [DayPaymentStatus.PAID] * 2
     moved = first._replace(start=first.start - 8 * HOUR, end=first.end - 8 * HOUR)
-    assert paid.status("r", moved, "terms") is DayPaymentStatus.OTHERWISE
+    assert paid.status("r", moved, "terms") is DayPaymentStatus.OTHER_TERMS
 
 
 def window_of(end: Micros, day: PrivacyDay) -> OccupancyWindow:

@@ -18,8 +18,8 @@ from stream.policy.counts import CountRelease
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
-from stream.release.guarantees import count_promises
-from stream.release.prices import PaidByDay
+from stream.release.count_guarantees import count_promises
+from stream.release.prices import DayPrices
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT
@@ -163,7 +163,7 @@ def test_a_day_of_levels_costs_at_most_its_price_wherever_it_is_stated(contribut
     promise = next(iter(count_promises(chosen)))
     assert 0.96 * float(epsilon) < promise.tight["device_day"] <= float(epsilon)
     end = START + TICK
-    terms = PaidByDay.of(chosen, release_of(chosen), "dbh").terms_paid("fine", DAYS.at(end))
+    terms = DayPrices.of(chosen, release_of(chosen), "dbh").prices["fine"].terms(DAYS.at(end))
     charge = CountCharge("r", "fine", "filter", F(epsilon), terms=terms)
     for exact_from in (None, end):
         stage = replace(account_stage(chosen, "dbh", laboratory=True), exact_from=exact_from)

@@ -14,11 +14,8 @@ from stream.accounting.units import Cells, day_cells
 from stream.errors import PolicyError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.records import MINUTE
-from stream.release.guarantees import (
-    attribute_promises,
-    count_promises,
-    counts_exponent,
-)
+from stream.release.attribute_guarantees import attribute_promises
+from stream.release.count_guarantees import count_promises, counts_exponent
 from stream.release.validation import load_policy
 from tests.support.small_building import ATTRIBUTES, building, policy_text
 

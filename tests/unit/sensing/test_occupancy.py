@@ -24,7 +24,7 @@ from stream.records import (
 from stream.schemas import parse_time, rfc3339
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import ROWS_A_DEVICE, OccupancyOperator
-from stream.sensing.state import PendingWindows, SensingState
+from stream.sensing.state import PendingWindow, SensingState
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE
@@ -483,7 +483,7 @@ def test_state_bytes_do_not_depend_on_the_order_of_rows_in_memory() -> None:
     one = stage.decode(stage.encode(scan(stage, [batch(*rows)])[0]))
     other = stage.decode(stage.encode(one))
     other.pending = {
-        tick: PendingWindows(tick, dict(reversed(list(stored.entries.items())))) for tick, stored in one.pending.items()
+        tick: PendingWindow(tick, dict(reversed(list(stored.entries.items())))) for tick, stored in one.pending.items()
     }
     assert stage.encode(one) == stage.encode(other)
 

@@ -9,7 +9,7 @@ import pytest
 
 from stream.sensing import state
 from stream.sensing.presence import END
-from stream.sensing.state import PendingWindows, Present, TickRun
+from stream.sensing.state import PendingWindow, Present, TickRun
 
 
 def runs(chance: random.Random, number: int) -> list[TickRun]:
@@ -30,7 +30,7 @@ def runs(chance: random.Random, number: int) -> list[TickRun]:
 def test_who_is_present_at_the_end_is_the_same_whenever_entries_were_asked_for(looked_at: set[int]) -> None:
     for seed in range(20):
         chance = random.Random(seed)
-        one, other = PendingWindows(0), PendingWindows(0)
+        one, other = PendingWindow(0), PendingWindow(0)
         before: Present = {f"{device:016x}": (chance.randrange(3), -1) for device in range(4)}
         batches = runs(chance, 5)
         for place, run in enumerate(batches):
@@ -50,7 +50,7 @@ def test_who_is_present_at_the_end_is_the_same_whenever_entries_were_asked_for(l
 def test_of_two_entries_of_a_device_the_later_stays_whichever_came_first() -> None:
     early, late = (TickRun(("one", 1, place), ["d"], [place], [100 + place]) for place in (0, 1))
     for order in [(early, late), (late, early)]:
-        held = PendingWindows(0)
+        held = PendingWindow(0)
         for run in order:
             held.merge(run)
         assert held.entries == {"d": (101, ("one", 1, 1), 0, 1)}
@@ -58,7 +58,7 @@ def test_of_two_entries_of_a_device_the_later_stays_whichever_came_first() -> No
 
 def test_one_device_cannot_make_ever_more_rows_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MOST_ROWS", 10)
-    held, most = PendingWindows(0), 0
+    held, most = PendingWindow(0), 0
     for place in range(50):
         held.append(TickRun(("one", 1, place), ["d"] * 4, [0] * 4, [place] * 4))
         most = max(most, sum(1 for _ in held.devices()))
@@ -67,9 +67,9 @@ def test_one_device_cannot_make_ever_more_rows_wait(monkeypatch: pytest.MonkeyPa
 
 
 def test_it_says_nothing_of_anybody() -> None:
-    held = PendingWindows(0)
+    held = PendingWindow(0)
     held.append(TickRun(("one", 1, 0), ["00000000deadbeef"], [0], [1]))
-    assert repr(held) == "PendingWindows(of 1 devices)"
+    assert repr(held) == "PendingWindow(of 1 devices)"
 
 
 def test_the_end_of_a_stay_is_stored_as_minus_one() -> None:

@@ -15,7 +15,7 @@ from stream.errors import UsageError
 from stream.lab.tuning.bench import DECADE, EPSILONS, TTLS, NoiseBench, TtlBench, TuningTerms, Unit, payable, prepared
 from stream.lab.tuning.search import Rules, search
 from stream.lab.tuning.utility import Site, World, world_of
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 from stream.pseudonyms.rotation import Sightings
 from stream.records import DAY, MINUTE, SECOND

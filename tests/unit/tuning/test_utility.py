@@ -12,7 +12,7 @@ from stream.errors import DataError, UsageError
 from stream.lab.tuning.bench import exact_release, prepared
 from stream.lab.tuning.detective import COMING, REGIONS, _limit, detective
 from stream.lab.tuning.utility import Released, Site, World, building_utility, heatmap_utility, measured, world_of
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.exact import Ints
 from stream.records import MINUTE
 
 TICK = 5 * MINUTE
