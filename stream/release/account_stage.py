@@ -27,7 +27,7 @@ from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
 from stream.keys import key_day_of
 from stream.operators import scan
-from stream.policy.attributes import AttributeRelease
+from stream.policy.attributes import AttributeRelease, Value
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import EVERYBODY, NANO
@@ -46,7 +46,9 @@ from stream.schemas import parse_time, rfc3339
 class LedgerCharges:
     """Reads charges from the ledger entries of one policy."""
 
-    def __init__(self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Any], view: BudgetView) -> None:
+    def __init__(
+        self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Value | None], view: BudgetView
+    ) -> None:
         self.policy = policy
         self._version = policy.version
         self._entries = EntryReader(policy, site)
@@ -161,7 +163,7 @@ def past_account(
     site: str,
     readers: Readers | None,
     audit: Iterable[Entry],
-    outcomes: Mapping[str, Any],
+    outcomes: Mapping[str, Value | None],
     *,
     exact: bool = False,
 ) -> list[dict[str, Any]]:
@@ -177,7 +179,7 @@ def rebuild_account(
     policies: Iterable[PolicyDocument],
     site: str,
     audit: Iterable[Entry],
-    outcomes: Mapping[str, Any],
+    outcomes: Mapping[str, Value | None],
     readers: Readers | None = None,
     *,
     exact: bool = False,
@@ -217,7 +219,7 @@ def extend_account(
     policies: Iterable[PolicyDocument],
     site: str,
     audit: Iterable[Entry],
-    outcomes: Mapping[str, Any],
+    outcomes: Mapping[str, Value | None],
     readers: Readers | None = None,
     *,
     exact: bool = False,

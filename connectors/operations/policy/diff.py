@@ -49,7 +49,7 @@ def renamed(old: Policy, new: Policy) -> dict[str, str]:
     return names
 
 
-def _fields_but_name(release: Release, names: Mapping[str, str] = {}) -> dict[str, Any]:
+def _fields_but_name(release: Release, names: Mapping[str, str] = {}) -> dict[str, object]:
     """Return all fields of a release except its name."""
     described = release.model_dump(exclude={"name"})
     counts = described.get("counts")

@@ -194,7 +194,7 @@ def _create(path: Path) -> None:
     sync_folder(path.parent)
 
 
-CONFIGURATION: dict[str, Any] = {
+CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {  # the type that DuckDB takes
     "memory_limit": MEMORY, "checkpoint_threshold": LOG, "threads": _THREADS, "autoinstall_known_extensions": False,
     "autoload_known_extensions": False, "allow_community_extensions": False,
 }  # fmt: skip
