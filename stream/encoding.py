@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import orjson
@@ -37,6 +37,7 @@ from stream.records import (
     Columns,
     CountedWindow,
     Heartbeat,
+    JsonObject,
     Message,
     Micros,
     ObservationBatch,
@@ -258,7 +259,7 @@ def encode_message(message: Message, vault: Vault | None = None) -> bytes:
     return _sealed(head, encode_rows(message.rows), vault, latest)
 
 
-def _sealed(head: dict[str, Any], content: bytes, vault: Vault | None, latest: Micros) -> bytes:
+def _sealed(head: JsonObject, content: bytes, vault: Vault | None, latest: Micros) -> bytes:
     """Return an envelope with ``head`` as its clear part; the data key is that of the day of ``latest``."""
     clear = orjson.dumps({"v": LATEST_VERSION} | head, default=tuple)  # an epoch is a named tuple
     lock = None if vault is None else vault.lock(key_day_of(latest))
@@ -297,7 +298,7 @@ def decode_message(value: bytes, vault: Vault | None = None) -> Read:
         return _unreadable("unknown", "envelope", "message")
 
 
-def _of_kind(sender: Sender, body: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
+def _of_kind(sender: Sender, body: JsonObject, value: bytes, vault: Vault | None) -> Read:
     if version_of(value) is None:
         if body["kind"] == "heartbeat":
             return _heartbeat(sender, body["watermark"], body.get("listened_since"))
@@ -346,7 +347,7 @@ def _is_sound(sender: Sender) -> bool:
     return type(sender.site) is str and type(sender.source) is str and type(sender.session) is int
 
 
-def _head_of(value: bytes) -> dict[str, Any]:
+def _head_of(value: bytes) -> JsonObject:
     """Return the clear part of a message; ``v`` is None unless it is the number of this or a later version."""
     form = version_of(value)
     body = orjson.loads(value if form is None else clear_of(Kind.OBSERVATIONS, value, later=True))
@@ -355,7 +356,7 @@ def _head_of(value: bytes) -> dict[str, Any]:
     return {**body, "v": version if is_number else None}
 
 
-def _later_version(value: bytes, body: dict[str, Any]) -> tuple[int, int] | None:
+def _later_version(value: bytes, body: JsonObject) -> tuple[int, int] | None:
     """Return the later version of a message or its envelope, and the latest readable one; None if it is readable."""
     form = version_of(value)
     if form is not None and form > VERSION:
@@ -380,12 +381,12 @@ def _heartbeat(sender: Sender, watermark: object, since: object) -> Read:
     return Heartbeat(*sender, watermark, since), []
 
 
-def _counts_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
+def _counts_of(sender: Sender, head: JsonObject, value: bytes, vault: Vault | None) -> Read:
     counts = orjson.loads(unseal(Kind.OBSERVATIONS, value, vault))
     return counts_message(sender, head["window_end"], counts, LATEST)
 
 
-def _batch_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
+def _batch_of(sender: Sender, head: JsonObject, value: bytes, vault: Vault | None) -> Read:
     sequence, epoch, identity = head["sequence"], head.get("epoch"), head.get("identity")
     if type(sequence) is not int:
         return _unreadable(sender.source, "type", "sequence or rows")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -26,7 +25,7 @@ from connectors.operations.policy.guarantees import unit_rows
 from connectors.storage.kafka.cluster import check_cluster
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY
-from stream.records import Micros
+from stream.records import JsonObject, Micros
 from stream.schemas import parse_time
 from stream.settings import Settings
 
@@ -91,7 +90,7 @@ def _policies(stored: Sequence[bytes], files: Sequence[Path], option: str) -> li
     return policies
 
 
-def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
+def _print_account(report: JsonObject, *, all_rows: bool) -> None:
     console = Console(highlight=False)
     for each in report.get("people", ()):
         truth = each["truth"]
@@ -119,7 +118,7 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
             _print_attributes(console, name, site["attributes"], tuple(readers))
 
 
-def _print_attributes(console: Console, name: str, attributes: dict[str, Any], readers: tuple[str, ...]) -> None:
+def _print_attributes(console: Console, name: str, attributes: JsonObject, readers: tuple[str, ...]) -> None:
     title = f"{name}: largest odds factors of the last day's attributes (0: the value was published)"
     rows = table(title, ("day / zone / attribute",), readers)
     for attribute, figures in attributes.items():

@@ -44,7 +44,7 @@ from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.lab.simulator.radio import Heard
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
-from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.records import DAY, MINUTE, SECOND, JsonObject, Micros
 from stream.release.count_plan import ByLevel, by_level, count_plan
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
@@ -81,7 +81,7 @@ class AudienceCounts:
     refused: int
     levels: Mapping[str, Quality]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return one object of ``counts``."""
         first = next(iter(self.levels.values()), None)
         return {
@@ -134,10 +134,10 @@ class Outcome:
     results: Results | None
     """None for an incomplete day, from which nothing is concluded."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the object that ``--json`` prints."""
         counters = self.made.counters
-        report: dict[str, Any] = {
+        report: JsonObject = {
             "traps": {
                 "sent": self.made.sent,
                 "received": counters.datagrams,
@@ -209,7 +209,7 @@ Exact = dict[tuple[str, str], ByLevel]
 """Release and window -> the counts without noise, which only a laboratory stores, and for a day."""
 
 
-def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
+def _exact(policy: Policy, truth: dict[str, JsonObject]) -> Exact:
     """Return what exact counts would have published: bounded ones if a release counts those."""
     [(site, place)] = policy.site.items()
     plans = [count_plan(policy, release, site) for release in policy.release if isinstance(release, CountRelease)]
@@ -217,7 +217,7 @@ def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
     return {(plan.release.name, end): plan.truth(window) for plan in plans for end, window in windows.items()}
 
 
-def _compared(records: list[dict[str, Any]], exact: Exact) -> AudienceCounts:
+def _compared(records: list[JsonObject], exact: Exact) -> AudienceCounts:
     """Compare an audience's counts with the exact ones."""
     counts = [record for record in records if "values" in record]
     released = [record for record in counts if record["released"]]
@@ -229,7 +229,7 @@ def _compared(records: list[dict[str, Any]], exact: Exact) -> AudienceCounts:
     )  # fmt: skip
 
 
-def _attributes(records: list[dict[str, Any]]) -> dict[str, ShownDays]:
+def _attributes(records: list[JsonObject]) -> dict[str, ShownDays]:
     days: dict[str, ShownDays] = {}
     for record in records:
         if "attribute" in record:

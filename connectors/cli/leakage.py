@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,10 +27,11 @@ from connectors.sources.recordings.replay import read_history
 from stream.accounting.leakage import queries
 from stream.decisions.min_entropy import min_entropy
 from stream.errors import UsageError
+from stream.records import JsonObject
 from stream.schemas import json_float
 
-Model = dict[str, Any]
-Answer = dict[str, Any]
+Model = JsonObject
+Answer = JsonObject
 
 _MAY_BE_NULL = ("backward", "forward")
 """An unknown direction may be omitted or null."""
@@ -137,7 +138,7 @@ def print_answer(answer: Answer) -> None:
     click.echo(orjson.dumps(_plain(answer)).decode())
 
 
-def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
+def print_table(title: str, columns: list[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
     """Print a table of numbers, with a note below it."""
     table = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
     for column in columns:
@@ -147,7 +148,7 @@ def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str
     Console().print(table)
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Return a value as the text of a cell."""
     if value is None:
         return "-"
@@ -251,7 +252,7 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
 
 def _print_temporal(answer: queries.Answer) -> None:
     if "total" not in answer:
-        rows: list[list[Any]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
+        rows: list[list[object]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
         return print_table("Epsilons for the target", ["release", "epsilon"], rows)
     names = ["backward", "forward", "total"]
     lists = [answer[name] or [None] * len(answer["total"]) for name in names]
@@ -291,7 +292,7 @@ def _compose(model: str, as_json: bool) -> None:
     if as_json:
         return print_answer(answer)
     epsilon, delta = answer["epsilon"], answer["delta"]
-    rows: list[list[Any]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
+    rows: list[list[object]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
     note = "pure: added up; approximate: holds at this delta only"
     return print_table("Composition", ["", "epsilon", "delta"], rows, note)
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -38,6 +37,7 @@ from stream.engine.republication import Republication
 from stream.engine.snapshot import open_snapshot
 from stream.errors import DataError
 from stream.pipeline import Options
+from stream.records import JsonObject
 from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 from stream.schemas import parse_record
@@ -176,7 +176,7 @@ def _feed_topic(servers: str, made: Republication) -> DataError | None:
 def _report(made: Republication, *, as_json: bool) -> None:
     topics = Counter(record.topic for record in made.lost)
     if as_json:
-        report: dict[str, Any] = {"republished": len(made.lost), "topics": dict(sorted(topics.items()))}
+        report: JsonObject = {"republished": len(made.lost), "topics": dict(sorted(topics.items()))}
         print_json(report | {"stopped": dict(sorted(made.stopped.items()))})
         return
     for topic, records in sorted(topics.items()):

@@ -15,7 +15,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY
 from stream.policy.sites import Site
-from stream.records import SECOND, Micros
+from stream.records import SECOND, JsonObject, Micros
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time, rfc3339
 from stream.sensing import watermark
@@ -91,14 +91,14 @@ class EngineMetrics:
             elif record.topic == QUARANTINE:
                 self._rejected[parse_record(record.value)["reason"]] += 1
 
-    def _charged(self, entry: dict[str, Any]) -> None:
+    def _charged(self, entry: JsonObject) -> None:
         labels = entry["site"], entry["release"], entry["audience"]
         if entry["outcome"] == RELEASED:
             self._metrics.add("tacet_releases_total", 1, *labels)
         else:
             self._metrics.add("tacet_refusals_total", 1, *labels, entry["outcome"])
 
-    def _accounted(self, record: dict[str, Any]) -> None:
+    def _accounted(self, record: JsonObject) -> None:
         """Process the account after a window of counts.
 
         The account of a day's attributes depends on outcomes and is skipped.
@@ -107,7 +107,7 @@ class EngineMetrics:
             self._closed(record["site"], parse_time(record["window_end"]))
             self._stands(record)
 
-    def _stands(self, record: dict[str, Any]) -> None:
+    def _stands(self, record: JsonObject) -> None:
         site = record["site"]
         for reader, units in (*record["audiences"].items(), (EVERYBODY, record["coalition"])):
             for unit, delta, epsilon in _spent(units or {}):
@@ -126,7 +126,7 @@ class EngineMetrics:
             delay = (self._clock() - end - place.lateness) / SECOND
             self._metrics.observe("tacet_window_release_delay_seconds", delay, site)
 
-    def _restore_status(self, record: dict[str, Any] | None) -> None:
+    def _restore_status(self, record: JsonObject | None) -> None:
         """Set a site's status from before this process began.
 
         Earlier releases do not count as this process's releases.

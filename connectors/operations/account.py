@@ -16,7 +16,7 @@ from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
-from stream.records import Micros
+from stream.records import JsonObject, Micros
 from stream.release.account_stage import past_account
 from stream.schemas import LEAKAGE, parse_record, parse_time
 
@@ -30,14 +30,14 @@ def published(store: Path | None, kafka: str | None) -> Records:
     return in_order([parse_record(value) for value in values])
 
 
-def published_summary(store: Path | None, kafka: str | None) -> dict[str, Any]:
+def published_summary(store: Path | None, kafka: str | None) -> JsonObject:
     """Return the summary of the account as it was published."""
     bundle = store_bundle(store) if store is not None else kafka_bundle(kafka or "")
     known = merged_policies(bundle.policies, [])
     return summary(published(store, kafka), counted_sites(known), login_sites(known))
 
 
-def people_truths(policies: Iterable[PolicyDocument]) -> list[dict[str, Any]]:
+def people_truths(policies: Iterable[PolicyDocument]) -> list[JsonObject]:
     """Return the models of people of all policies, each once, with what their ground truth cost."""
     found = {each.digest: people_figures(each) for policy in policies for each in policy.people}
     return list(found.values())
@@ -135,18 +135,18 @@ async def _topic(kafka: str, topic: str) -> list[bytes]:
     return [record.value async for record in consume(kafka, topic, until_end=True, identity=by_account_window)]
 
 
-def by_account_window(record: Record) -> tuple[Any, ...]:
+def by_account_window(record: Record) -> tuple[str, str, str]:
     """Identify a leakage record by site, window and kind."""
     body = parse_record(record.value)
     return body["site"], body["window_end"], body["kind"]
 
 
-def summary(records: Records, counted: Collection[str] = (), logins: Collection[str] = ()) -> dict[str, Any]:
+def summary(records: Records, counted: Collection[str] = (), logins: Collection[str] = ()) -> JsonObject:
     """Return, per site, the last account and the disclosure by its last day's attributes, and what it counts.
 
     ``counted`` are the sites that have counters, ``logins`` those that count logins.
     """
-    sites: dict[str, Any] = {}
+    sites: JsonObject = {}
     for record in records:
         site = sites.setdefault(record["site"], {"records": 0, "attributes": {}})
         if record["site"] in counted:

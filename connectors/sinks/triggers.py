@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.subscribe.nodes import NodeValue, bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
+from stream.records import JsonObject
 
 Kind = Literal["release", "change", "crossing"]
 ABOVE, BELOW = "above", "below"
@@ -26,7 +27,7 @@ class Event(NamedTuple):
     type: str
     time: str
     """RFC 3339: the end of its window."""
-    data: dict[str, Any]
+    data: JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import base64
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -25,6 +25,7 @@ from connectors.sinks.triggers import Event, Trigger
 from connectors.subscribe.order import Release
 from connectors.subscribe.service import OWN_MACHINE
 from stream.errors import UsageError
+from stream.records import JsonObject
 
 PREFIX = "whsec_"
 TIMEOUT = 15.0
@@ -50,7 +51,7 @@ class WebhookSink:
         url: str,
         secrets: Callable[[], Sequence[str]],
         trigger: Trigger,
-        notes: dict[str, Any],
+        notes: JsonObject,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:

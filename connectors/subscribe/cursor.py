@@ -14,6 +14,7 @@ import orjson
 
 from connectors.secrets.private_files import replace_file
 from stream.errors import UsageError
+from stream.records import JsonObject
 
 SourceKind = Literal["store", "kafka", "url"]
 """What positions refer to: numbers of an outbox, offsets of topics, or the last release of a service's stream."""
@@ -60,7 +61,7 @@ class Cursor:
         self._next: dict[str, dict[str, _Next]] = {}
         self._delivered: dict[str, dict[int, _DeliveredUpTo]] = {}
         self._last: dict[str, str] = {}
-        self.notes: dict[str, Any] = {}
+        self.notes: JsonObject = {}
         """Data of the cursor's user, stored in the same file: a JSON object."""
         if path.exists():
             try:
@@ -72,7 +73,7 @@ class Cursor:
                 )
                 raise UsageError(msg) from None
 
-    def _take(self, body: dict[str, Any]) -> None:
+    def _take(self, body: JsonObject) -> None:
         if body["v"] != VERSION:
             raise ValueError
         self._source_kind = body["home"]
@@ -185,7 +186,7 @@ class Cursor:
             place: {str(part): [at.begin, *at.last] for part, at in parts.items()}
             for place, parts in self._delivered.items()
         }
-        body: dict[str, Any] = {"v": VERSION, "home": self._source_kind, "next": after, "settled": settled}
+        body: JsonObject = {"v": VERSION, "home": self._source_kind, "next": after, "settled": settled}
         body |= {"last": self._last} | ({"notes": self.notes} if self.notes else {})
         text = orjson.dumps(body)
         if text != self._saved:

@@ -16,6 +16,7 @@ from connectors.storage.site_metadata import FloorEntry, SiteMetadata, read_site
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Mark, Release
 from stream.errors import OPTIONAL, TacetError, UsageError
+from stream.records import JsonObject
 from stream.schemas import parse_record
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ async def read_metadata(
     return {site["site"]: _flat(site) for site in answer["sites"]}
 
 
-def _flat(site: dict[str, Any]) -> SiteMetadata:
+def _flat(site: JsonObject) -> SiteMetadata:
     """Return a site's metadata from the service in the form of the other sources."""
     flat: SiteMetadata = {
         "v": 1,

@@ -23,6 +23,7 @@ from connectors.sources.recordings.text_rows import csv_rows, fields_of, lines_i
 from stream.decisions.compound import Join, Leaf, Tree
 from stream.decisions.progressive import Table
 from stream.errors import DataError, UsageError
+from stream.records import JsonObject
 
 T = TypeVar("T")
 
@@ -299,7 +300,7 @@ class _Reader:
             return self.tree(node["not"], place, negated=not negated, depth=depth + 1)
         return self.leaf(node, place, negated=negated)
 
-    def join(self, kind: str, node: dict[str, Any], place: str, *, negated: bool, depth: int) -> Tree:
+    def join(self, kind: str, node: JsonObject, place: str, *, negated: bool, depth: int) -> Tree:
         self.only(node, (kind, "disjoint"), place)
         listed, disjoint = node[kind], node.get("disjoint", False)
         if not isinstance(listed, list) or not listed:
@@ -309,7 +310,7 @@ class _Reader:
         parts = [self.tree(each, f"{place}/{i}", negated=negated, depth=depth + 1) for i, each in enumerate(listed)]
         return Join("and" if (kind == "and") != negated else "or", tuple(parts), disjoint)
 
-    def leaf(self, node: dict[str, Any], place: str, *, negated: bool) -> Leaf:
+    def leaf(self, node: JsonObject, place: str, *, negated: bool) -> Leaf:
         self.only(node, _FIELDS, place)
         source = self.named(node, place)
         if negated:
@@ -328,7 +329,7 @@ class _Reader:
         self.queries[place] = _TableQuery(source, limits, inorder, compared)
         return Leaf(place, inorder, source.measure.sensitivity(limits.thresholds.values()))
 
-    def named(self, node: dict[str, Any], place: str) -> Source:
+    def named(self, node: JsonObject, place: str) -> Source:
         source = self.source
         for name in ("counts", "thresholds"):
             if name in node:
@@ -347,7 +348,7 @@ class _Reader:
             source = replace(source, measure=self.measure(node, place))
         return source
 
-    def measure(self, node: dict[str, Any], place: str) -> Measure:
+    def measure(self, node: JsonObject, place: str) -> Measure:
         aggregate, bounds, resolution = (node.get(name) for name in ("aggregate", "bounds", "resolution"))
         if aggregate not in get_args(Aggregate):
             self.refuse(place, f'"aggregate" must be one of {", ".join(get_args(Aggregate))}')
@@ -364,7 +365,7 @@ class _Reader:
         except UsageError as error:
             self.refuse(place, str(error))
 
-    def only(self, node: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    def only(self, node: JsonObject, known: tuple[str, ...], place: str) -> None:
         for name in node:
             if name not in known:
                 self.refuse(place, f"unknown entry {json.dumps(name)[:60]}; known entries here are {', '.join(known)}")
@@ -386,7 +387,7 @@ def _read_query(path: Path) -> Any:
         raise UsageError(f"{path}: must be JSON, in which no object has an entry twice") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> JsonObject:
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError

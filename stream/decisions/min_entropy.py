@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stream.accounting.leakage.entries import vector
 from stream.decisions.beliefs import Beliefs, beliefs
 from stream.decisions.entropy_bounds import TOLERANCE, Bracket, straight_lines
 from stream.decisions.entropy_search import least_by_halves, least_entropy
+from stream.records import JsonObject
 
 EXACT_UP_TO = 25
 """Number of predicates up to which the minimum is always found."""
@@ -76,7 +77,7 @@ def _number(allowed: Beliefs) -> int:
 # The interface of ``tacet leakage min-entropy``.
 
 
-def min_entropy(*, epsilons: object, priors: object = None) -> dict[str, Any]:
+def min_entropy(*, epsilons: object, priors: object = None) -> JsonObject:
     """Return the least uncertainty about which predicate holds, after a predicate-wise private answer.
 
     Args:

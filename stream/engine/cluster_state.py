@@ -25,7 +25,7 @@ import orjson
 from stream.accounting.audit import LedgerStart
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
-from stream.records import SECOND, Micros
+from stream.records import SECOND, JsonObject, Micros
 
 BEAT: Micros = 5 * SECOND
 """Interval of an ingest's heartbeats."""
@@ -89,7 +89,7 @@ class ClusterState:
             msg = f"control record {kind}: must be a JSON object of version 1 with the fields of its kind"
             raise DataError(msg) from None
 
-    def _apply(self, kind: str, name: str, body: dict[str, Any] | None, stamp: Micros) -> None:
+    def _apply(self, kind: str, name: str, body: JsonObject | None, stamp: Micros) -> None:
         match kind:
             case "cluster":
                 self.id, self.partitions = (None, None) if body is None else (body["id"], body["partitions"])
@@ -127,7 +127,7 @@ class ClusterState:
         return [PolicyDocument.from_document(accepted.document) for accepted in ordered]
 
 
-def _body(value: bytes | None) -> dict[str, Any] | None:
+def _body(value: bytes | None) -> JsonObject | None:
     if value is None:
         return None
     body = dict(orjson.loads(value))

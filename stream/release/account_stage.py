@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -33,7 +33,17 @@ from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, WindowCharges
+from stream.records import (
+    AttributeCharge,
+    Charge,
+    CountCharge,
+    DayTerms,
+    JsonObject,
+    Micros,
+    Published,
+    ReleaseId,
+    WindowCharges,
+)
 from stream.release.attribute_stage import ABSENT
 from stream.release.budgets import Budgets
 from stream.release.ledger_entries import EntryReader
@@ -166,7 +176,7 @@ def past_account(
     outcomes: Mapping[str, Value | None],
     *,
     exact: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return the account records that follow from a site's audit entries, for any readers.
 
     See :func:`rebuild_account`.
@@ -312,7 +322,7 @@ def _charges_by_item(
 
 def current_account(
     policy: PolicyDocument, stage: Account, account: AccountState, state: ReleaseState
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Return the account after the latest window, in the form of its record; None before the first window.
 
     The result has those fields of a count record's account that contain spending and remaining budget: ``site``,

@@ -55,6 +55,7 @@ from stream.records import (
     HOUR,
     DayClosed,
     Heartbeat,
+    JsonObject,
     LevelCounts,
     Message,
     Micros,
@@ -637,7 +638,7 @@ def _alarm_scores(policy: Policy, site: str, release: ThresholdRelease, both: Wo
     return {name: Scores(ALARM_SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
 
-def membership_report(tried: Sequence[MembershipTrial], runs: int) -> dict[str, Any]:
+def membership_report(tried: Sequence[MembershipTrial], runs: int) -> JsonObject:
     """Return the results as plain objects."""
     level = LEVEL / max(1, len(tried))
     rows = [

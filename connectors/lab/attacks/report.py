@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -15,6 +15,7 @@ from connectors.lab.attacks.tracking import TrackingResult
 from connectors.lab.plots import drawing
 from stream.lab.attackers.beliefs import Floats
 from stream.lab.attackers.localised import CLASSES, Success
+from stream.records import JsonObject
 from stream.schemas import json_float
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ COLUMNS = 3
 """Panels beside each other."""
 
 
-def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
+def report(attack: Attack, attacker: str, span_minutes: int) -> JsonObject:
     """Return all results as plain objects; restricted."""
     return {
         "restricted": True,
@@ -46,7 +47,7 @@ def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
     }
 
 
-def _people_found(found: FoundPeople) -> dict[str, Any]:
+def _people_found(found: FoundPeople) -> JsonObject:
     return {
         **found.reads,
         "title": found.title,
@@ -66,7 +67,7 @@ def _success(success: Success) -> dict[str, float]:
     return {**success._asdict(), "share": success.share}
 
 
-def _tracking_entry(followed: TrackingResult) -> dict[str, Any]:
+def _tracking_entry(followed: TrackingResult) -> JsonObject:
     one, two, three = followed.believed
     return {
         **followed.channel._asdict(),

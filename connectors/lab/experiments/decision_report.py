@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from connectors.lab.experiments.decisions import (
     BETA,
@@ -22,6 +22,7 @@ from connectors.lab.experiments.decisions import (
 from connectors.lab.plots import INK, SERIES, drawing
 from stream.decisions.plan import Mechanism
 from stream.lab.simulator.threshold_tables import QUERIES, Query
+from stream.records import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,14 +46,14 @@ Days = Mapping[str, Sequence[DayResult]]
 _DAYS = {"6.3": "All of two conditions, by the day (6.3)", "6.4": "Any of two conditions, by the day (6.4)"}
 
 
-def document(extent: Extent, found: Found, days: Days) -> dict[str, Any]:
+def document(extent: Extent, found: Found, days: Days) -> JsonObject:
     """Return all results as JSON; every number is of simulated data."""
     rows = [result.row(figure) for figure, points in found.items() for result in points]
     rows += [result.row(figure) for figure, points in days.items() for result in points]
     return {"simulated": True, "seed": extent.seed, "runs": extent.runs, "form": extent.form, "results": rows}
 
 
-def write(folder: Path, made: Mapping[str, Any], found: Found, days: Days) -> None:
+def write(folder: Path, made: JsonObject, found: Found, days: Days) -> None:
     """Write ``results.json`` and ``tables.md``."""
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
     parts = [

@@ -25,7 +25,7 @@ from stream.policy.document import Release
 from stream.policy.fields import decimal_string
 from stream.policy.people import People
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import SECOND
+from stream.records import SECOND, JsonObject
 from stream.release.forecasts import BAND as FORECAST_BAND
 from stream.release.prices import RunPrice
 from stream.release.validation import Policy
@@ -156,7 +156,7 @@ class ZoneMetadata(_Described):
     floor: str
     kind: str
     capacity: int
-    metadata: dict[str, Any]
+    metadata: JsonObject
     """Names of the policy's own: name, brick, rec, bacnet and others."""
 
 
@@ -181,7 +181,7 @@ class SiteMetadata(_Described):
 
 # The costs of each private topic's records according to the policy: the ``x-privacy`` of a contract.
 
-PrivacyTerms = dict[str, Any]
+PrivacyTerms = JsonObject
 
 
 def privacy_terms(policy: Policy) -> Iterator[tuple[str, str, PrivacyTerms]]:
@@ -199,7 +199,7 @@ def privacy_terms(policy: Policy) -> Iterator[tuple[str, str, PrivacyTerms]]:
             yield from ((who, release.name, _decided(policy, release, who)) for who in release.audiences)
 
 
-def _sites(policy: Policy, release: Release) -> dict[str, Any]:
+def _sites(policy: Policy, release: Release) -> dict[str, dict[str, int | str]]:
     return {
         name: {"tick_seconds": site.tick // SECOND, "window_seconds": site.tick // SECOND, "timezone": site.timezone}
         for name, site in policy.site.items()
@@ -237,7 +237,7 @@ def _count_topics(policy: Policy, release: CountRelease) -> Iterator[tuple[str, 
             yield audience, forecast.release_name, free | {"forecast": {"band": FORECAST_BAND}}
 
 
-def _people_terms(people: People) -> dict[str, Any]:
+def _people_terms(people: People) -> JsonObject:
     """Return what a stream of people is computed by, and what its ground truth cost."""
     truth = people.model.truth
     cost = {"public": True} if truth.public else {"unit": "one person at one window", "epsilon": truth.epsilon}
@@ -334,12 +334,12 @@ def contract_files(policy: Policy, audiences: Collection[str] = ()) -> dict[str,
 # --- schemas ------------------------------------------------------------------------------------------
 
 
-def record_schema(name: str) -> dict[str, Any]:
+def record_schema(name: str) -> JsonObject:
     """Return the JSON Schema (2020-12) of a record of ``MODELS``."""
     return {"$schema": DIALECT, "$id": f"tacet:{name}:v1"} | _schema(MODELS[name])
 
 
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
+def _schema(model: type[BaseModel]) -> JsonObject:
     schema, words = model.model_json_schema(mode="serialization"), _words(model)
     schema = _inlined(schema, schema.get("$defs", {}))
     fields = {name: _field(name, field, words) for name, field in schema["properties"].items()}
@@ -353,9 +353,9 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-def _field(name: str, schema: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+def _field(name: str, schema: JsonObject, words: Mapping[str, str]) -> JsonObject:
     """Return a field's schema, with its description and constraints that the type does not express."""
-    own: dict[str, Any] = {"description": words[name]} if name in words else {}
+    own: JsonObject = {"description": words[name]} if name in words else {}
     if name in _TIMES:
         own["format"] = "date-time"
     if name in _DECIMALS:
@@ -363,7 +363,7 @@ def _field(name: str, schema: Mapping[str, Any], words: Mapping[str, str]) -> di
     return {**schema, **own}
 
 
-def _inlined(schema: Any, models: Mapping[str, Any]) -> Any:
+def _inlined(schema: Any, models: JsonObject) -> Any:
     """Return a schema in which references to other models are replaced by their schemas, without titles and
     defaults: absent fields are omitted in records."""
     if isinstance(schema, list):
@@ -392,7 +392,7 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
 # --- AsyncAPI -----------------------------------------------------------------------------------------
 
 
-def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
+def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> JsonObject:
     """Return the AsyncAPI document of a policy's readable topics: messages, audiences and prices.
 
     The account is left out if only some audiences are selected: its readers see every audience's outcomes.
@@ -419,7 +419,7 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
     }
 
 
-def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str, JsonObject]]:
     for audience, name, terms in privacy_terms(policy):
         if audiences and audience not in audiences:
             continue
@@ -428,13 +428,13 @@ def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str,
         yield f"{audience}.{name}", _channel(topic, words, record, terms)
 
 
-def _record_of(terms: Mapping[str, Any]) -> str:
+def _record_of(terms: PrivacyTerms) -> str:
     """Return the kind of a private topic's records, by its terms."""
     kinds = ("attributes", "threshold", "people", "forecast")
     return _PRIVATE[next((place for place, kind in enumerate(kinds, 1) if kind in terms), 0)]
 
 
-def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, JsonObject]]:
     """Yield the channels that belong to no audience; reading them costs nothing beyond the releases."""
     if account:
         readers = [audience.name for audience in policy.audience]
@@ -444,7 +444,7 @@ def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, di
     yield "metadata", _channel(METADATA, words, "site-metadata", {"spend": "0"})
 
 
-def _channel(topic: str, words: str, record: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+def _channel(topic: str, words: str, record: str, terms: PrivacyTerms) -> JsonObject:
     return {
         "address": topic,
         "description": words,
@@ -454,7 +454,7 @@ def _channel(topic: str, words: str, record: str, terms: Mapping[str, Any]) -> d
     }
 
 
-def _message(name: str) -> dict[str, Any]:
+def _message(name: str) -> JsonObject:
     """Return the message of a record; those of private topics are CloudEvents."""
     traits = {"traits": [{"$ref": "#/components/messageTraits/cloudEvent"}]} if name in _PRIVATE else {}
     return {
@@ -467,8 +467,8 @@ def _message(name: str) -> dict[str, Any]:
     }
 
 
-def _event_headers() -> dict[str, Any]:
-    properties: dict[str, dict[str, Any]] = {name: {"type": "string"} for name in _HEADERS}
+def _event_headers() -> JsonObject:
+    properties: dict[str, JsonObject] = {name: {"type": "string"} for name in _HEADERS}
     properties["ce_id"]["description"] = "release_id: copies of a record have the same"
     properties["ce_type"]["enum"] = [event_type(kind) for kind in RECORD_KINDS]
     properties["ce_time"]["format"] = "date-time"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from connectors.operations.policy.guarantees import identities_cost, signed_sentence
 from stream.accounting.adversaries import Knowledge
@@ -16,7 +15,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.people import People
-from stream.records import CHANGES, SECOND, NoiseKind
+from stream.records import CHANGES, SECOND, JsonObject, NoiseKind
 from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
@@ -45,7 +44,7 @@ class DayFigures:
     shifts: Mapping[str, float] | None
     """Where the day pays for changes, the shift of a day that is added or removed, and of one that is moved."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the fields of a promise that only one for a whole day has."""
         delta = float(self.delta)
         return {
@@ -71,7 +70,7 @@ class CountFigures:
     day: DayFigures | None
     """None if windows are paid one by one."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return one object of ``counts``."""
         p = self.promise
         return {
@@ -90,7 +89,7 @@ class PseudonymChange:
     day_starts: Mapping[str, str]
     """Site -> when its privacy day begins; empty with a salt life."""
 
-    def to_json(self) -> str | dict[str, Any]:
+    def to_json(self) -> str | JsonObject:
         """Return the value of ``pseudonyms``."""
         if self.ttl_seconds is not None:
             return {"ttl_seconds": self.ttl_seconds}
@@ -107,7 +106,7 @@ class PolicyPromises:
     thresholds: Sequence[ThresholdPromise]
     pseudonyms: PseudonymChange
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the object that ``policy show --json`` prints."""
         policy = self.policy
         counts = [release for release in policy.release if isinstance(release, CountRelease)]
@@ -181,11 +180,11 @@ def _pseudonyms(policy: Policy) -> PseudonymChange:
     return PseudonymChange(None, days)
 
 
-def _people(policy: Policy) -> dict[str, Any]:
+def _people(policy: Policy) -> JsonObject:
     return {"people": [people_figures(each) for each in policy.people]} if policy.people else {}
 
 
-def _forecasts(policy: Policy) -> dict[str, Any]:
+def _forecasts(policy: Policy) -> JsonObject:
     """Return what is forecast, from what and for whom; nothing if nothing is."""
     found = [
         {"site": each.site, "release": each.release_name, "of": each.release, "reader": each.audience}
@@ -194,7 +193,7 @@ def _forecasts(policy: Policy) -> dict[str, Any]:
     return {"forecasts": found} if found else {}
 
 
-def people_figures(people: People) -> dict[str, Any]:
+def people_figures(people: People) -> JsonObject:
     """Return what a stream of people is computed from, and what its ground truth cost."""
     model = people.model
     return {
@@ -204,7 +203,7 @@ def people_figures(people: People) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _model(release: AttributeRelease) -> dict[str, Any]:
+def _model(release: AttributeRelease) -> JsonObject:
     """Return the declared model of an attribute release and what its guard does with it."""
     asked = queried_attributes(release, day_model(release))
     return {
@@ -218,7 +217,7 @@ def _model(release: AttributeRelease) -> dict[str, Any]:
     }
 
 
-def _sessions(policy: Policy) -> dict[str, Any]:
+def _sessions(policy: Policy) -> JsonObject:
     """Return, for each site with sessions, how long one message counts; nothing if there is none."""
     found = {
         name: {"session_limit_seconds": site.session_limit // SECOND, "windows": site.ticks_per_observation}
@@ -227,7 +226,7 @@ def _sessions(policy: Policy) -> dict[str, Any]:
     return {"sessions": found} if found else {}
 
 
-def _logins(policy: Policy) -> dict[str, Any]:
+def _logins(policy: Policy) -> JsonObject:
     """Return, for each site that counts logins, by what, and what a day of two and three identities costs."""
     found = {
         name: {

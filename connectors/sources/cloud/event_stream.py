@@ -11,7 +11,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -20,7 +20,7 @@ from connectors.sources.cloud.config import Stream
 from connectors.sources.cloud.processor import WebhookProcessor
 from connectors.sources.cloud.verification import MALFORMED, OLDEST, RefusedError, document_of, tag_of, verified
 from stream.errors import OPTIONAL, UsageError
-from stream.records import Micros
+from stream.records import JsonObject, Micros
 
 State = Literal["connecting", "reading", "refused"]
 
@@ -163,7 +163,7 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
             yield lines[start : start + LONGEST_BATCH]
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def _event(line: bytes) -> JsonObject | None:
     try:
         return document_of(line)
     except RefusedError:

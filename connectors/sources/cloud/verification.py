@@ -22,7 +22,7 @@ import orjson
 from connectors.sources.cloud import decoders
 from connectors.sources.cloud.decoders import ROW_REASONS, Read
 from connectors.sources.ingest_socket.frames import TimedSighting
-from stream.records import SECOND, Micros
+from stream.records import SECOND, JsonObject, Micros
 
 BAD_SIGNATURE, BAD_SECRET, MALFORMED, TOO_COMPLEX = "bad_signature", "bad_secret", "malformed", "too_complex"
 OLD, AHEAD = "old", "ahead"
@@ -110,7 +110,7 @@ def signature_of(received: str | None) -> bytes:
     return bytes.fromhex(text)
 
 
-def document_of(body: bytes) -> dict[str, Any]:
+def document_of(body: bytes) -> JsonObject:
     """Return a genuine document; ``RefusedError`` if it is not a JSON object, or exceeds the limits."""
     if sum(map(body.count, (b",", b"[", b"{"))) > MOST_ELEMENTS:
         raise RefusedError(TOO_COMPLEX)
@@ -128,7 +128,7 @@ def document_of(body: bytes) -> dict[str, Any]:
     raise RefusedError(TOO_COMPLEX)
 
 
-def _within(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+def _within(container: JsonObject | list[Any]) -> Iterable[Any]:
     return container.values() if isinstance(container, dict) else container
 
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from connectors.sources.ingest.addresses import LONGEST_NAME
 from connectors.sources.ingest.logins import LONGEST_LOGIN
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Sighting
-from stream.records import Micros
+from stream.records import JsonObject, Micros
 
 LONGEST_LINE = 1 << 20
 """Octets."""
@@ -129,7 +129,7 @@ def _most_octets(seen: Sighting) -> int:
     return _AROUND_FIELDS + 6 * len(seen.name) + 2 * octets
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes) -> JsonObject:
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError:

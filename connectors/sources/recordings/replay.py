@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from connectors.secrets.private_files import private_folder
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
@@ -21,7 +20,7 @@ from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_o
 from stream.errors import DataError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, Output, Pipeline, SiteState
-from stream.records import Micros, OccupancyWindow, Published
+from stream.records import JsonObject, Micros, OccupancyWindow, Published
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, is_private, parse_record, parse_time
 
@@ -144,7 +143,7 @@ def _write_csv(path: Path, records: list[Published]) -> None:
                 )
 
 
-def _parsed(record: Published) -> dict[str, Any]:
+def _parsed(record: Published) -> JsonObject:
     return parse_record(record.value)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -36,7 +36,7 @@ from connectors.storage.embedded.sqlite_file import (
 from stream.engine.partition import PartitionEngine
 from stream.errors import FinalityError
 from stream.policy.sites import Site
-from stream.records import DAY, MINUTE, Micros, ReleaseId
+from stream.records import DAY, MINUTE, JsonObject, Micros, ReleaseId
 from stream.schemas import LEAKAGE, rfc3339
 
 
@@ -176,7 +176,7 @@ class ReceivedTraps(NamedTuple):
     """By reason."""
     kernel_drops: int
 
-    def published(self) -> dict[str, Any]:
+    def published(self) -> JsonObject:
         """Return the counts as they stand in the record; reasons without drops are left out."""
         return {
             "received": self.received, "accepted": self.accepted, "kernel_drops": self.kernel_drops,
@@ -221,7 +221,7 @@ class OperatorBox:
         if rows:
             self._write(rows)
 
-    def _figures(self, partition: PartitionEngine, site: str) -> dict[str, Any]:
+    def _figures(self, partition: PartitionEngine, site: str) -> JsonObject:
         state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
         enough = place is not None and _access_points(place) >= TOGETHER
         everywhere = sum(map(_access_points, partition.policy.site.values()))

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -72,6 +72,7 @@ from stream.accounting.leakage.temporal import (
 from stream.accounting.leakage.temporal import stationary as stationary_distribution
 from stream.errors import UsageError
 from stream.policy.fields import decimal_string
+from stream.records import JsonObject
 
 # Composition.
 
@@ -95,7 +96,7 @@ def _days_of_changes(shift: Fraction, days: int) -> Noise:
     return replace(unit_shifts(shift * shift), times=CELLS * days)
 
 
-def compose(*, delta: object, releases: object, group: object = 1) -> dict[str, Any]:
+def compose(*, delta: object, releases: object, group: object = 1) -> JsonObject:
     """Return the joint cost of releases, pure and at ``delta``.
 
     Args:
@@ -148,7 +149,7 @@ def _decimal(value: object, where: str) -> Decimal:
 
 __all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
 
-Answer = dict[str, Any]
+Answer = JsonObject
 
 MAX_HORIZON = 1_100_000
 """Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows."""
