@@ -28,7 +28,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import stamina
@@ -45,7 +45,7 @@ from connectors.sinks.triggers import ABOVE, BELOW, Trigger
 from connectors.storage.site_metadata import SitesMetadata, display_name
 from connectors.subscribe.order import Release
 from stream.errors import UsageError
-from stream.records import EPOCH, JsonObject, Micros
+from stream.records import EPOCH, Micros
 from stream.schemas import parse_time, rfc3339
 
 log = structlog.get_logger("tacet.sink")
@@ -196,7 +196,7 @@ class MailSink:
     """Mails episodes as they begin; ``check`` is called now and then, because silence has no record."""
 
     def __init__(
-        self, send: Callable[[EmailMessage], None], letters: Letters, notes: JsonObject, *,
+        self, send: Callable[[EmailMessage], None], letters: Letters, notes: Notes, *,
         now: Callable[[], Micros], trigger: Trigger | None = None, side: str = ABOVE,
         silent_after: Micros | None = None, quiet: QuietHours | None = None, report_of: ReportOf | None = None,
     ) -> None:  # fmt: skip
@@ -213,11 +213,11 @@ class MailSink:
             quiet: quiet hours.
             report_of: makes a month's report of a site; None: reports are not mailed.
         """
-        self._send, self._letters, self._notes, self._now = send, letters, cast(Notes, notes), now
+        self._send, self._letters, self._notes, self._now = send, letters, notes, now
         self._words = mail_template(letters.language)
-        self._lasting: JsonObject = notes.setdefault("lasting", {})
-        self._held: JsonObject = notes.setdefault("held", {})
-        self._reported: dict[str, str] = notes.setdefault("reported", {})
+        self._lasting = notes.setdefault("lasting", {})
+        self._held = notes.setdefault("held", {})
+        self._reported = notes.setdefault("reported", {})
         self._trigger, self._side, self._silent_after = trigger, side, silent_after
         self._quiet, self._report_of = quiet, report_of
         self._lock = asyncio.Lock()

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 import aiomqtt
 import orjson
@@ -143,14 +142,14 @@ class MqttSink:
     """Delivers the latest counts to a broker, and retries until the broker accepts them."""
 
     def __init__(
-        self, broker: Broker, prefix: str, notes: JsonObject, sites: SitesMetadata, *,
+        self, broker: Broker, prefix: str, notes: Notes, sites: SitesMetadata, *,
         home_assistant: str | None,
     ) -> None:  # fmt: skip
         """Store the topic prefix, the cursor's notes, and the sites' metadata.
 
         ``home_assistant`` is the prefix below which Home Assistant looks for sensors; None: no discovery.
         """
-        self._broker, self._prefix, self._notes, self._sites = broker, prefix, cast(Notes, notes), sites
+        self._broker, self._prefix, self._notes, self._sites = broker, prefix, notes, sites
         self._base = home_assistant
         self._queue: asyncio.Queue[Mapping[str, str]] = asyncio.Queue(1)
         self._latest: Mapping[str, str] | None = None
