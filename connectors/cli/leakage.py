@@ -25,13 +25,11 @@ from connectors.cli.output import print_json
 from connectors.lab.learning import NOTICE, States, report_of, write_report
 from connectors.sources.recordings.replay import read_history
 from stream.accounting.leakage import queries
+from stream.accounting.leakage.queries import Answer
 from stream.decisions.min_entropy import min_entropy
 from stream.errors import UsageError
 from stream.records import JsonObject
 from stream.schemas import json_float
-
-Model = JsonObject
-Answer = JsonObject
 
 _MAY_BE_NULL = ("backward", "forward")
 """An unknown direction may be omitted or null."""
@@ -50,7 +48,7 @@ def _refuse(message: str) -> NoReturn:
     raise ModelError(message)
 
 
-def _read(path: str) -> Model:
+def _read(path: str) -> JsonObject:
     """Return the JSON object in a file, or on standard input for ``-``."""
     try:
         text = click.get_text_stream("stdin").read() if path == "-" else Path(path).read_text("utf-8")
@@ -68,8 +66,8 @@ def _read(path: str) -> Model:
     return model
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> Model:
-    found: Model = {}
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+    found: JsonObject = {}
     for key, value in pairs:
         if key in found:
             _refuse(f"{_quoted(key)} is given twice")
@@ -215,7 +213,7 @@ def _gaussian(model: str, as_json: bool) -> None:
     _print_adversaries(answer, as_json, "")
 
 
-def _print_adversaries(answer: queries.Answer, as_json: bool, note: str) -> None:
+def _print_adversaries(answer: Answer, as_json: bool, note: str) -> None:
     if as_json:
         return print_answer(answer)
     rows = [[a["target"], ", ".join(map(str, a["knows"])) or "nothing", a["leakage"]] for a in answer["adversaries"]]
@@ -250,7 +248,7 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
     return _print_temporal(answer)
 
 
-def _print_temporal(answer: queries.Answer) -> None:
+def _print_temporal(answer: Answer) -> None:
     if "total" not in answer:
         rows: list[list[object]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
         return print_table("Epsilons for the target", ["release", "epsilon"], rows)

@@ -37,7 +37,6 @@ from stream.engine.republication import Republication
 from stream.engine.snapshot import open_snapshot
 from stream.errors import DataError
 from stream.pipeline import Options
-from stream.records import JsonObject
 from stream.release.stage import MECHANISM_VERSION
 from stream.release.validation import Policy
 from stream.schemas import parse_record
@@ -176,8 +175,10 @@ def _feed_topic(servers: str, made: Republication) -> DataError | None:
 def _report(made: Republication, *, as_json: bool) -> None:
     topics = Counter(record.topic for record in made.lost)
     if as_json:
-        report: JsonObject = {"republished": len(made.lost), "topics": dict(sorted(topics.items()))}
-        print_json(report | {"stopped": dict(sorted(made.stopped.items()))})
+        print_json({
+            "republished": len(made.lost), "topics": dict(sorted(topics.items())),
+            "stopped": dict(sorted(made.stopped.items())),
+        })  # fmt: skip
         return
     for topic, records in sorted(topics.items()):
         click.echo(f"{records:>8,}  {topic}")

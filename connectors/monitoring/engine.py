@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import structlog
 
 from connectors.monitoring.metric_values import Labels, MetricValues, Part, Parts, Series
+from stream.accounting.ledger import Entry
 from stream.engine.partition import PartitionEngine
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
@@ -91,7 +92,7 @@ class EngineMetrics:
             elif record.topic == QUARANTINE:
                 self._rejected[parse_record(record.value)["reason"]] += 1
 
-    def _charged(self, entry: JsonObject) -> None:
+    def _charged(self, entry: Entry) -> None:
         labels = entry["site"], entry["release"], entry["audience"]
         if entry["outcome"] == RELEASED:
             self._metrics.add("tacet_releases_total", 1, *labels)

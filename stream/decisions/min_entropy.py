@@ -18,7 +18,6 @@ from stream.accounting.leakage.entries import vector
 from stream.decisions.beliefs import Beliefs, beliefs
 from stream.decisions.entropy_bounds import TOLERANCE, Bracket, straight_lines
 from stream.decisions.entropy_search import least_by_halves, least_entropy
-from stream.records import JsonObject
 
 EXACT_UP_TO = 25
 """Number of predicates up to which the minimum is always found."""
@@ -77,7 +76,7 @@ def _number(allowed: Beliefs) -> int:
 # The interface of ``tacet leakage min-entropy``.
 
 
-def min_entropy(*, epsilons: object, priors: object = None) -> JsonObject:
+def min_entropy(*, epsilons: object, priors: object = None) -> dict[str, float | bool]:
     """Return the least uncertainty about which predicate holds, after a predicate-wise private answer.
 
     Args:

@@ -53,13 +53,13 @@ def document(extent: Extent, found: Found, days: Days) -> JsonObject:
     return {"simulated": True, "seed": extent.seed, "runs": extent.runs, "form": extent.form, "results": rows}
 
 
-def write(folder: Path, made: JsonObject, found: Found, days: Days) -> None:
+def write(folder: Path, report: JsonObject, extent: Extent, found: Found, days: Days) -> None:
     """Write ``results.json`` and ``tables.md``."""
-    (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    (folder / "results.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     parts = [
-        f"# Threshold decisions on simulated data\n\nSeed {made['seed']}, {made['runs']} runs, {made['form']} form."
+        f"# Threshold decisions on simulated data\n\nSeed {extent.seed}, {extent.runs} runs, {extent.form} form.",
+        f"## Distances from the thresholds (5.5)\n\n{_near(extent.seed)}",
     ]
-    parts.append("## Distances from the thresholds (5.5)\n\n" + _near(made["seed"]))
     parts += [f"## {title}\n\n{_table(figure, found[figure])}" for figure, title in FIGURES.items()]
     parts += [f"## {title}\n\n{_by_day(days[figure])}" for figure, title in _DAYS.items()]
     (folder / "tables.md").write_text("\n\n".join(parts) + "\n", "utf-8")

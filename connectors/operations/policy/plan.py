@@ -81,12 +81,12 @@ class PlannedCounts:
         }  # fmt: skip
 
 
-def _level_figures(quality: Quality) -> JsonObject:
+def _level_figures(quality: Quality) -> dict[str, float | bool | None]:
     median = {"median_error": round(quality.median, 4), "worse_than_median": quality.worse_than_median}
     return _errors(quality) | median
 
 
-def _errors(quality: Quality | None) -> JsonObject:
+def _errors(quality: Quality | None) -> dict[str, float | bool | None]:
     return {
         "expected_mean_absolute_error": None if quality is None else round(quality.error, 4),
         "expected_mean_count": None if quality is None else round(quality.mean, 4),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +20,7 @@ from connectors.sources.cloud.config import Stream
 from connectors.sources.cloud.processor import WebhookProcessor
 from connectors.sources.cloud.verification import MALFORMED, OLDEST, RefusedError, document_of, tag_of, verified
 from stream.errors import OPTIONAL, UsageError
-from stream.records import JsonObject, Micros
+from stream.records import Micros
 
 State = Literal["connecting", "reading", "refused"]
 
@@ -163,7 +163,7 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
             yield lines[start : start + LONGEST_BATCH]
 
 
-def _event(line: bytes) -> JsonObject | None:
+def _event(line: bytes) -> Mapping[str, object] | None:
     try:
         return document_of(line)
     except RefusedError:

@@ -21,7 +21,7 @@ import orjson
 from connectors.sources.ingest.addresses import LONGEST_NAME
 from connectors.sources.ingest.logins import LONGEST_LOGIN
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Sighting
-from stream.records import JsonObject, Micros
+from stream.records import Micros
 
 LONGEST_LINE = 1 << 20
 """Octets."""
@@ -129,7 +129,7 @@ def _most_octets(seen: Sighting) -> int:
     return _AROUND_FIELDS + 6 * len(seen.name) + 2 * octets
 
 
-def _object(line: bytes) -> JsonObject:
+def _object(line: bytes) -> dict[str, object]:
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError:

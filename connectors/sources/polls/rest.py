@@ -28,7 +28,6 @@ import orjson
 
 from connectors.sources.polls.snmp_walk import MALFORMED, MOST_ROWS, NO_ANSWER, REFUSED, TOO_LONG, PollError
 from stream.errors import OPTIONAL, UsageError
-from stream.records import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -244,7 +243,7 @@ def following(page: Page, largest: int, *, numbered: bool) -> Page:
     return Page(number * size, size)
 
 
-Rows = list[JsonObject]
+Rows = list[dict[str, object]]
 
 
 async def paged(read: Callable[[Page], Awaitable[Rows]], key: str, largest: int, *, numbered: bool) -> Rows:

@@ -25,7 +25,6 @@ from connectors.sources.ingest.addresses import NOWHERE, address_of
 from connectors.sources.polls.client_tables import AssociatedClient
 from connectors.sources.polls.rest import Page, Query, RestSession, Rows, Server, paged, rows_of, session
 from connectors.sources.polls.snmp_walk import MALFORMED, MOST_ROWS, REFUSED, TOO_LONG, PollError, Table
-from stream.records import JsonObject
 
 UNIFI_PAGE, OMADA_PAGE, SMARTZONE_PAGE, MIST_PAGE, MERAKI_PAGE = 200, 1000, 1000, 1000, 1000
 """Rows of one answer at most."""
@@ -57,7 +56,7 @@ class Clients(NamedTuple):
     rows: Rows
     address: str
     """The field with the device's address."""
-    place: Callable[[JsonObject], object]
+    place: Callable[[Mapping[str, object]], object]
     """Returns the address of a row's access point."""
 
     def __repr__(self) -> str:

@@ -176,7 +176,7 @@ class ReceivedTraps(NamedTuple):
     """By reason."""
     kernel_drops: int
 
-    def published(self) -> JsonObject:
+    def published(self) -> dict[str, int | dict[str, int]]:
         """Return the counts as they stand in the record; reasons without drops are left out."""
         return {
             "received": self.received, "accepted": self.accepted, "kernel_drops": self.kernel_drops,

@@ -74,6 +74,11 @@ from stream.errors import UsageError
 from stream.policy.fields import decimal_string
 from stream.records import JsonObject
 
+__all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
+
+Answer = JsonObject
+"""The fields of one JSON answer."""
+
 # Composition.
 
 MOST_RELEASES = 10_000
@@ -96,7 +101,7 @@ def _days_of_changes(shift: Fraction, days: int) -> Noise:
     return replace(unit_shifts(shift * shift), times=CELLS * days)
 
 
-def compose(*, delta: object, releases: object, group: object = 1) -> JsonObject:
+def compose(*, delta: object, releases: object, group: object = 1) -> Answer:
     """Return the joint cost of releases, pure and at ``delta``.
 
     Args:
@@ -146,10 +151,6 @@ def _decimal(value: object, where: str) -> Decimal:
         raise UsageError(f'{where} must be a number or a decimal string such as "0.1", got {shown(value)}')
     return Decimal(value)
 
-
-__all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
-
-Answer = JsonObject
 
 MAX_HORIZON = 1_100_000
 """Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows."""
