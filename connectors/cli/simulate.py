@@ -133,7 +133,7 @@ def simulate(
     if as_json:
         print_json(report)
     else:
-        click.echo(f"{report['events']:,} events of {report['devices']:,} devices over {days} day(s)")
+        click.echo(f"{len(building.time):,} events of {len(building.devices):,} devices over {days} day(s)")
 
 
 @contextmanager

@@ -76,19 +76,31 @@ def read_thresholds(path: Path) -> Thresholds:
     """Return predicate -> threshold and, if the file contains them, α and cells; raises what ``read_counts`` does."""
     header = _header(path)
     columns = ("threshold", *(name for name in ("alpha", "cells") if name in header))
-    rows = _by_predicate(path, columns, lambda row: dict(zip(columns, map(_read, columns, row), strict=True)))
-    cells = {name: row.get("cells", frozenset({name})) for name, row in rows.items()}
+    rows = _by_predicate(path, columns, lambda row: _threshold_row(dict(zip(columns, row, strict=True))))
+    cells = {name: frozenset({name}) if row.cells is None else row.cells for name, row in rows.items()}
     if len(frozenset().union(*cells.values())) < sum(map(len, cells.values())):
         raise DataError(f"{path}: no cell may be in two predicates, which exclude each other; nothing is decided")
     return Thresholds(
-        {name: row["threshold"] for name, row in rows.items()},
-        {name: row["alpha"] for name, row in rows.items() if "alpha" in row},
+        {name: row.threshold for name, row in rows.items()},
+        {name: row.alpha for name, row in rows.items() if row.alpha is not None},
         cells,
     )
 
 
-def _read(column: str, text: str) -> Any:
-    return _cells(text) if column == "cells" else _decimal(column, text)
+class _ThresholdRow(NamedTuple):
+    """A row of thresholds; None stands for a column that the file does not have."""
+
+    threshold: Fraction
+    alpha: Fraction | None
+    cells: frozenset[str] | None
+
+
+def _threshold_row(texts: Mapping[str, str]) -> _ThresholdRow:
+    return _ThresholdRow(
+        _decimal("threshold", texts["threshold"]),
+        _decimal("alpha", texts["alpha"]) if "alpha" in texts else None,
+        _cells(texts["cells"]) if "cells" in texts else None,
+    )
 
 
 def _by_predicate(path: Path, columns: tuple[str, ...], read: Callable[[list[str]], T]) -> dict[str, T]:
@@ -400,11 +412,11 @@ def _decimal_of(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, int | Fraction) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
-def _same(names: Any, others: Any) -> None:
+def _same(names: object, others: object) -> None:
     if names != others:
         raise DataError("counts and thresholds must be of the same predicates; nothing is decided")
 
