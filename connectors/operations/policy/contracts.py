@@ -248,15 +248,16 @@ def _people_terms(people: People) -> JsonObject:
 
 def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: Fraction) -> PrivacyTerms:
     unit = "device_day" if release.by_day else "w_windows" if release.w else "window"
+    sites = _sites(policy, release)
     terms: PrivacyTerms = {
         "unit": unit, "epsilon": decimal_string(epsilon), "delta": _delta(policy, release),
         "mechanism": release.mechanism, "noise": release.noise, "levels": list(release.levels_up),
-        "sites": _sites(policy, release),
+        "sites": sites,
     }  # fmt: skip
     if release.by_changes:
         terms["count"] = release.count
     if release.by_day:
-        terms |= _bounds(policy, terms["sites"], changes=release.by_changes)
+        terms |= _bounds(policy, sites, changes=release.by_changes)
     if release.w:
         terms["w"] = release.w
     if audience in release.daily_budget:
@@ -267,17 +268,15 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: 
 def _decided(policy: Policy, release: ThresholdRelease, audience: str) -> PrivacyTerms:
     """Return the terms of decisions: the cost of a run and the maximal cost of a day, or the counts that make them
     free."""
-    terms: PrivacyTerms = {
-        "alert": release.alert, "level": release.level, "miss": decimal_string(release.miss),
-        "sites": _sites(policy, release),
-    }  # fmt: skip
+    sites = _sites(policy, release)
+    terms = {"alert": release.alert, "level": release.level, "miss": decimal_string(release.miss)}
     counts_release = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
     if counts_release is not None:
         counts = _count_terms(policy, counts_release, audience, counts_release.epsilon[audience])
-        return counts | {"free_with": counts_release.name, "threshold": terms}
-    prices = {site: RunPrice.of(policy, release, site) for site in terms["sites"]}
+        return counts | {"free_with": counts_release.name, "threshold": terms | {"sites": sites}}
+    prices = {site: RunPrice.of(policy, release, site) for site in sites}
     return {
-        "unit": "device_day", "mechanism": release.mechanism, "delta": "0", "sites": terms.pop("sites"),
+        "unit": "device_day", "mechanism": release.mechanism, "delta": "0", "sites": sites,
         "epsilon": decimal_string(max(price.day for price in prices.values())), "threshold": terms,
         "runs": {
             site: {"epsilon": decimal_string(price.run), "most_a_day": price.most} for site, price in prices.items()
