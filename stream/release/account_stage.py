@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 import orjson
 
-from stream.accounting.account import Account
+from stream.accounting.account import Account, UnitReport
 from stream.accounting.account_state import AccountState
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, day_model
@@ -320,14 +320,23 @@ def _charges_by_item(
 # The current account, computed from the state alone.
 
 
+class CurrentAccount(TypedDict):
+    """Those fields of an account record after counts that contain spending and remaining budget."""
+
+    site: str
+    window_end: str
+    kind: Literal["counts"]
+    audiences: dict[str, UnitReport]
+    coalition: UnitReport | None
+    left: dict[str, int]
+
+
 def current_account(
     policy: PolicyDocument, stage: Account, account: AccountState, state: ReleaseState
-) -> JsonObject | None:
-    """Return the account after the latest window, in the form of its record; None before the first window.
+) -> CurrentAccount | None:
+    """Return the account after the latest window; None before the first window.
 
-    The result has those fields of a count record's account that contain spending and remaining budget: ``site``,
-    ``window_end``, ``kind``, ``audiences``, ``coalition``, ``left``. Nothing is charged. The result depends on
-    ledger and policy only.
+    Nothing is charged. The result depends on ledger and policy only.
     """
     site, end = stage.site, state.released_until
     if end < 0:
