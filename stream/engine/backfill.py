@@ -26,7 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -271,7 +271,7 @@ class Backfill:
         }
         self._releases[site].load_full_history(self._release_state(site), entries, known)
 
-    def _is_comparable(self, entry: Mapping[str, Any]) -> bool:
+    def _is_comparable(self, entry: Entry) -> bool:
         """Whether an entry's commitment may be compared with a recording.
 
         Another policy may have read other zones of the same observations, and no noise was drawn for a denied window.

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import duckdb
+from numpy.typing import NDArray
 
 from connectors.records.bands import NoiseDistribution
 from connectors.records.decoding import Series
@@ -200,7 +201,7 @@ CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {  # the type t
 }  # fmt: skip
 
 
-def insert(cursor: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Any]) -> None:
+def insert(cursor: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, NDArray[Any]]) -> None:
     """Append columns (NumPy arrays of one length) to a table; NaN becomes null."""
     cursor.register("appended", dict(columns))
     cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM appended")
