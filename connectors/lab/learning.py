@@ -60,6 +60,7 @@ NOTICE = (
 )
 States = Literal["floors", "zones"]
 Report = JsonObject
+"""The restricted report, or a part of it, as its file contains it."""
 
 
 def report_of(policy: Policy, history: RestrictedHistory, states: States = "floors") -> Report:

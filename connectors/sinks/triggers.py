@@ -28,6 +28,7 @@ class Event(NamedTuple):
     time: str
     """RFC 3339: the end of its window."""
     data: JsonObject
+    """What is reported: the whole record, or a node with what has changed."""
 
 
 @dataclass(frozen=True, slots=True)
