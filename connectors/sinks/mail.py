@@ -43,6 +43,7 @@ from connectors.runtime.retries import log_error_kinds_only
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.sinks.triggers import ABOVE, BELOW, Trigger
 from connectors.storage.site_metadata import SitesMetadata, display_name
+from connectors.subscribe.nodes import counted_in
 from connectors.subscribe.order import Release
 from stream.errors import UsageError
 from stream.records import EPOCH, Micros
@@ -253,18 +254,18 @@ class MailSink:
         if self._trigger is None or "above" in record or "provisional" in record:
             return []  # a provisional estimate has no band that a mail could name
         found = []
-        for event in self._trigger.events(record, self._notes):
-            data = event.data
-            if data["side"] == self._side and data["low"] is not None and data["high"] is not None:
-                counted = data.get("counted", "devices")
-                figures = {name: self._words.shown(Figure(f"{data[name]:g}")) for name in FIGURES}
-                fields = self._at(record, data["node"]) | figures | {
+        threshold, counted = self._trigger.threshold or 0.0, counted_in(record)
+        for value, side in self._trigger.crossings(record, self._notes):
+            if side == self._side and value.low is not None and value.high is not None:
+                numbers = zip(FIGURES, (threshold, value.value, value.low, value.high), strict=True)
+                figures = {name: self._words.shown(Figure(f"{number:g}")) for name, number in numbers}
+                fields = self._at(record, value.node) | figures | {
                     "counted": self._words.shown(Word(counted)),
                     "band": BAND_OF_PEOPLE if counted == "people" else BAND_OF_COUNTS,
                 }  # fmt: skip
                 found.append(
                     Episode(
-                        _name("crossing", record, data["node"]),
+                        _name("crossing", record, value.node),
                         record["window_end"],
                         self._side,
                         record["site"],
@@ -292,8 +293,8 @@ class MailSink:
             return ended + [_name("alert", record, node) for node, lasts in record["above"].items() if lasts is False]
         if self._trigger is not None:
             ended += [
-                _name("crossing", record, event.data["node"])
-                for event in self._trigger.events(record, self._notes) if event.data["side"] != self._side
+                _name("crossing", record, value.node)
+                for value, side in self._trigger.crossings(record, self._notes) if side != self._side
             ]  # fmt: skip
         return ended
 

@@ -31,6 +31,13 @@ class Event(NamedTuple):
     """What is reported: the whole record, or a node with what has changed."""
 
 
+class Crossing(NamedTuple):
+    """A node whose whole band has come to another side of the threshold."""
+
+    value: NodeValue
+    side: str
+
+
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """When to report, and for which nodes; an empty set means all nodes."""
@@ -44,14 +51,33 @@ class Trigger:
         """Return the events that a record causes, given the notes of all earlier records."""
         if self.kind == "release":
             return [Event(record["release_id"], "tacet.release", record["window_end"], record)]
-        if not is_latest_count(record, notes):
-            return []
-        reported = notes.get("told", {})
+        if self.kind == "crossing":
+            return [
+                _event(self.kind, record, value, {"side": side, "threshold": self.threshold})
+                for value, side in self.crossings(record, notes)
+            ]
         return [
-            _event(self.kind, record, value, fields)
-            for value in self._chosen(record)
-            if (fields := self._news(value, reported.get(_name(record, value)))) is not None
+            _event(self.kind, record, value, {"previous": reported})
+            for value, reported in self._reported(record, notes)
+            if _has_changed(value, reported)
         ]
+
+    def crossings(self, record: Release, notes: Notes) -> list[Crossing]:
+        """Return the nodes that a record brings to another side, given the notes of all earlier records."""
+        return [
+            Crossing(value, side)
+            for value, reported in self._reported(record, notes)
+            if (side := self._side(value)) not in (None, reported)
+        ]
+
+    def _reported(self, record: Release, notes: Notes) -> Iterator[tuple[NodeValue, float | str]]:
+        """Yield each chosen node with what was last reported of it; nothing if the record is not the latest."""
+        if not is_latest_count(record, notes):
+            return
+        known = notes.get("told", {})
+        for value in self._chosen(record):
+            if (reported := known.get(_name(record, value))) is not None:
+                yield value, reported
 
     def note(self, record: Release, notes: Notes) -> None:
         """Update the notes after a record's events were delivered."""
@@ -62,22 +88,12 @@ class Trigger:
             name = _name(record, value)
             if self.kind == "crossing":
                 reported[name] = self._side(value) or reported.get(name)
-            elif reported.get(name) is None or self._news(value, reported[name]) is not None:
+            elif (before := reported.get(name)) is None or _has_changed(value, before):
                 reported[name] = value.value
         note_latest(record, notes)
 
     def _chosen(self, record: Release) -> Iterator[NodeValue]:
         return (value for value in node_values(record) if not self.nodes or value.node in self.nodes)
-
-    def _news(self, value: NodeValue, reported: float | str | None) -> dict[str, object] | None:
-        """Return the event's fields besides the value; None if there is nothing to report."""
-        if reported is None:
-            return None
-        if self.kind == "change":
-            low, high = _band(value)
-            return {"previous": reported} if isinstance(reported, str) or not low <= reported <= high else None
-        side = self._side(value)
-        return None if side in (None, reported) else {"side": side, "threshold": self.threshold}
 
     def _side(self, value: NodeValue) -> str | None:
         low, high = _band(value)
@@ -87,6 +103,11 @@ class Trigger:
 
 def _band(value: NodeValue) -> tuple[float, float]:
     return (value.value if value.low is None else value.low), (value.value if value.high is None else value.high)
+
+
+def _has_changed(value: NodeValue, reported: float | str) -> bool:
+    low, high = _band(value)
+    return isinstance(reported, str) or not low <= reported <= high
 
 
 def _name(record: Release, value: NodeValue) -> str:
