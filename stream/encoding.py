@@ -13,7 +13,7 @@ The form of rows is in ``row_encoding``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -25,6 +25,7 @@ from stream.records import (
     LATEST,
     CountedWindow,
     Heartbeat,
+    JsonObject,
     Message,
     Micros,
     ObservationBatch,
@@ -78,7 +79,7 @@ def encode_message(message: Message, vault: Vault | None = None) -> bytes:
     return _sealed(head, encode_rows(message.rows), vault, latest)
 
 
-def _sealed(head: dict[str, Any], content: bytes, vault: Vault | None, latest: Micros) -> bytes:
+def _sealed(head: JsonObject, content: bytes, vault: Vault | None, latest: Micros) -> bytes:
     """Return an envelope with ``head`` as its clear part; the data key is that of the day of ``latest``."""
     clear = orjson.dumps({"v": LATEST_VERSION} | head, default=tuple)  # an epoch is a named tuple
     lock = None if vault is None else vault.lock(key_day_of(latest))
@@ -117,7 +118,7 @@ def decode_message(value: bytes, vault: Vault | None = None) -> Read:
         return _unreadable("unknown", "envelope", "message")
 
 
-def _of_kind(sender: Sender, body: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
+def _of_kind(sender: Sender, body: JsonObject, value: bytes, vault: Vault | None) -> Read:
     if version_of(value) is None:
         if body["kind"] == "heartbeat":
             return _heartbeat(sender, body["watermark"], body.get("listened_since"))
@@ -166,7 +167,7 @@ def _is_sound(sender: Sender) -> bool:
     return type(sender.site) is str and type(sender.source) is str and type(sender.session) is int
 
 
-def _head_of(value: bytes) -> dict[str, Any]:
+def _head_of(value: bytes) -> JsonObject:
     """Return the clear part of a message; ``v`` is None unless it is the number of this or a later version."""
     form = version_of(value)
     body = orjson.loads(value if form is None else clear_of(Kind.OBSERVATIONS, value, later=True))
@@ -175,7 +176,7 @@ def _head_of(value: bytes) -> dict[str, Any]:
     return {**body, "v": version if is_number else None}
 
 
-def _later_version(value: bytes, body: dict[str, Any]) -> tuple[int, int] | None:
+def _later_version(value: bytes, body: JsonObject) -> tuple[int, int] | None:
     """Return the later version of a message or its envelope, and the latest readable one; None if it is readable."""
     form = version_of(value)
     if form is not None and form > VERSION:
@@ -200,7 +201,7 @@ def _heartbeat(sender: Sender, watermark: object, since: object) -> Read:
     return Heartbeat(*sender, watermark, since), []
 
 
-def _counts_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
+def _counts_of(sender: Sender, head: JsonObject, value: bytes, vault: Vault | None) -> Read:
     window_end, counts = head["window_end"], orjson.loads(unseal(Kind.OBSERVATIONS, value, vault))
     if type(window_end) is not int or not 0 <= window_end < LATEST or type(counts) is not dict:
         return _unreadable(sender.source, "type", "window_end or counts")
@@ -209,7 +210,7 @@ def _counts_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault 
     return CountedWindow(*sender, window_end, good), rejected
 
 
-def _batch_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
+def _batch_of(sender: Sender, head: JsonObject, value: bytes, vault: Vault | None) -> Read:
     sequence, epoch, identity = head["sequence"], head.get("epoch"), head.get("identity")
     if type(sequence) is not int:
         return _unreadable(sender.source, "type", "sequence or rows")

@@ -20,13 +20,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 from cramjam import DecompressionError, zstd
 
 from stream.domains import Magic
 from stream.errors import DataError, KeyFileError, LaterVersionError
+from stream.records import JsonObject
 
 # --- the interface of encryption, which runners pass in with the keys ---------------------------------
 
@@ -208,7 +209,7 @@ def _field(data: bytes, place: int) -> tuple[bytes, int]:
 # --- parts --------------------------------------------------------------------------------------------
 
 
-def join_parts(head: dict[str, Any], parts: Mapping[str, bytes]) -> bytes:
+def join_parts(head: JsonObject, parts: Mapping[str, bytes]) -> bytes:
     """Return one byte form of a JSON object and named binary parts.
 
     The form is the object in one line, with the names and lengths of the parts under ``parts``; a line feed; the parts.
@@ -217,7 +218,7 @@ def join_parts(head: dict[str, Any], parts: Mapping[str, bytes]) -> bytes:
     return b"".join((orjson.dumps(head | {"parts": lengths}), b"\n", *parts.values()))
 
 
-def split_parts(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+def split_parts(data: bytes) -> tuple[JsonObject, dict[str, bytes]]:
     """Return the object and the parts of :func:`join_parts`; DataError if the bytes do not have this form."""
     try:
         place = data.index(b"\n") + 1  # a line feed within JSON is escaped

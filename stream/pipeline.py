@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
@@ -240,25 +239,22 @@ class Pipeline:
 def _occupancy_operator(policy: Policy, site_id: str, options: Options, *, keep_presence: bool) -> OccupancyOperator:
     """Return the first stage of a site: for observations of devices, or for counts of people counters."""
     site = policy.site[site_id]
-    common: dict[str, Any] = {
-        "site": site_id,
-        "zones": tuple(zone.id for zone in site.zones),
-        "access_points": {radio: zone.id for zone in site.zones for radio in zone.radios},
-        "tick_length": site.tick,
-        "validity": site.counts_for,
-        "lateness": site.lateness,
-        "max_devices": site.max_devices,
-        "first_window": options.first_window,
-        "last_window": options.last_window,
-    }
+    zones = tuple(zone.id for zone in site.zones)
+    access_points = {radio: zone.id for zone in site.zones for radio in zone.radios}
     if site.feed == "counts":
         return CounterFeedOperator(
-            sources=(COUNTERS,), days=site.privacy_days, zeros_omitted=site.zeros == "omitted", **common
-        )
-    ahead = max(MAX_CLOCK_SKEW, site.tick)  # the heartbeats of a file come once per tick length
+            site=site_id, zones=zones, access_points=access_points, sources=(COUNTERS,), tick_length=site.tick,
+            validity=site.counts_for, lateness=site.lateness, max_devices=site.max_devices,
+            first_window=options.first_window, last_window=options.last_window,
+            days=site.privacy_days, zeros_omitted=site.zeros == "omitted",
+        )  # fmt: skip
     return OccupancyOperator(
-        sources=site.sources, ahead=ahead, keep_presence=keep_presence, by_day=definition_of(site),
-        by_visits=visits_of(policy, site_id), sessions=site.has_sessions, others=site.others == "count", **common
+        site=site_id, zones=zones, access_points=access_points, sources=site.sources, tick_length=site.tick,
+        validity=site.counts_for, lateness=site.lateness, max_devices=site.max_devices,
+        first_window=options.first_window, last_window=options.last_window,
+        ahead=max(MAX_CLOCK_SKEW, site.tick),  # the heartbeats of a file come once per tick length
+        keep_presence=keep_presence, by_day=definition_of(site), by_visits=visits_of(policy, site_id),
+        sessions=site.has_sessions, others=site.others == "count",
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import compress
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 from stream.errors import DataError
 
@@ -26,6 +26,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The instant 0."""
 NoiseKind = Literal["laplace", "gaussian"]
 """Law of the noise on a count: discrete Laplace or discrete Gaussian."""
+JsonObject = dict[str, Any]
+"""A JSON object where it is read or written. Who reads it checks its fields."""
 
 
 LEFT = "-"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
 from stream.errors import DataError
-from stream.records import EPOCH, Micros, NoiseKind
+from stream.records import EPOCH, JsonObject, Micros, NoiseKind
 
 OBSERVATIONS = "tacet.observations.v1"
 PRESENCE = "tacet.presence.v1"
@@ -299,7 +299,7 @@ RECORD_KINDS = ("count", "people", "forecast", "attribute", "threshold")
 """Kinds of the records of private topics."""
 
 
-def record_kind(record: Mapping[str, Any]) -> str:
+def record_kind(record: Mapping[str, object]) -> str:
     """Return the kind of a private record, one of ``RECORD_KINDS``: each but counts has a field that no other has."""
     if "attribute" in record:
         return "attribute"
@@ -341,7 +341,7 @@ class AuditEntry(_Record):
     laboratory: bool
 
 
-def parse_record(value: bytes) -> dict[str, Any]:
+def parse_record(value: bytes) -> JsonObject:
     """Return the JSON object of a published record; DataError if it is not one."""
     try:
         record = orjson.loads(value)

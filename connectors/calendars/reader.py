@@ -20,7 +20,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -29,7 +29,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from stream.errors import OPTIONAL, DataError, UsageError
-from stream.records import DAY, EPOCH, LATEST, Micros
+from stream.records import DAY, EPOCH, LATEST, JsonObject, Micros
 
 if TYPE_CHECKING:
     from icalendar import Calendar, Component
@@ -142,7 +142,7 @@ def main(processor_seconds: int = PROCESSOR_SECONDS, most_occurrences: int = MOS
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     asked = orjson.loads(sys.stdin.buffer.readline())
-    answer: dict[str, Any]
+    answer: JsonObject
     try:
         answer = {"occurrences": sorted(map(tuple, _occurrences(sys.stdin.buffer.read(), asked, most_occurrences)))}
     except DataError as error:
@@ -155,7 +155,7 @@ def main(processor_seconds: int = PROCESSOR_SECONDS, most_occurrences: int = MOS
     sys.exit(0)
 
 
-def _occurrences(content: bytes, asked: Mapping[str, Any], most: int) -> Iterator[Occurrence]:
+def _occurrences(content: bytes, asked: JsonObject, most: int) -> Iterator[Occurrence]:
     import icalendar  # noqa: PLC0415 - optional, and of this process only
     import recurring_ical_events  # noqa: PLC0415
 

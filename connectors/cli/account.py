@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -12,20 +11,22 @@ from rich.console import Console
 from connectors.cli.options import FILE, Time, json_option, kafka_unless, read_policy, run_async, storage_options
 from connectors.cli.output import print_json, table, working
 from connectors.operations.account import (
+    AccountSummary,
     counted_sites,
     gaps,
     login_sites,
     people_truths,
     published,
     recomputed,
+    spent_by_reader,
     summary,
 )
 from connectors.operations.audit.kafka_bundle import kafka_bundle
 from connectors.operations.audit.verification import merged_policies, store_bundle, verified
 from connectors.operations.policy.guarantees import unit_rows
 from connectors.storage.kafka.cluster import check_cluster
+from stream.accounting.attribute_leakage import Factors
 from stream.policy.document import PolicyDocument
-from stream.policy.fields import EVERYBODY
 from stream.records import Micros
 from stream.schemas import parse_time
 from stream.settings import Settings
@@ -91,7 +92,7 @@ def _policies(stored: Sequence[bytes], files: Sequence[Path], option: str) -> li
     return policies
 
 
-def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
+def _print_account(report: AccountSummary, *, all_rows: bool) -> None:
     console = Console(highlight=False)
     for each in report.get("people", ()):
         truth = each["truth"]
@@ -104,7 +105,7 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
         console.print("Nothing has been released yet.")
     for name, site in report["sites"].items():
         last = site["last"]
-        readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
+        readers = spent_by_reader(last)
         spent = table(f"{name}: epsilons up to {last['window_end']}", ("protected unit",), tuple(readers))
         counted, logins = site.get("feed") == "counts", site.get("identity") == "login"
         for row in unit_rows(list(readers.values()), counted=counted, logins=logins):
@@ -119,7 +120,7 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
             _print_attributes(console, name, site["attributes"], tuple(readers))
 
 
-def _print_attributes(console: Console, name: str, attributes: dict[str, Any], readers: tuple[str, ...]) -> None:
+def _print_attributes(console: Console, name: str, attributes: Factors, readers: tuple[str, ...]) -> None:
     title = f"{name}: largest odds factors of the last day's attributes (0: the value was published)"
     rows = table(title, ("day / zone / attribute",), readers)
     for attribute, figures in attributes.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -29,6 +28,7 @@ from connectors.sources.recordings.observations import ObservationFile, shortfal
 from connectors.storage.embedded.reader import read_policies
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.store import SqliteStore
+from stream.accounting.ledger import Entry
 from stream.engine.backfill import Backfill, BackfillCost
 from stream.pipeline import Options
 from stream.policy.fields import decimal_string
@@ -48,7 +48,7 @@ class StoreHistory:
         """Return a released record."""
         return self._store.outboxes.record(release_id)
 
-    def entries(self, site: str) -> list[dict[str, Any]]:
+    def entries(self, site: str) -> list[Entry]:
         """Return a site's ledger entries in order."""
         return [entry for entry in self._entries if entry["site"] == site]
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, get_args
+from typing import NamedTuple, TypedDict, get_args
 
 import click
 from rich.console import Console
@@ -46,6 +46,7 @@ from stream.domains import Purpose
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.mechanisms.noise_labels import label as named
+from stream.records import JsonObject
 
 LONGEST_LABEL = 200
 
@@ -378,9 +379,9 @@ def _print(answer: Answer, as_json: bool) -> None:
     return None
 
 
-def _document(answer: Answer) -> dict[str, Any]:
+def _document(answer: Answer) -> JsonObject:
     """Return the answer as one JSON object."""
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "denied": answer.denied, "epsilon": answer.epsilon, "decisions": answer.decisions, "unit": answer.unit,
     }  # fmt: skip
     if answer.ledger is not None:

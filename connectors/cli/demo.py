@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -26,7 +25,7 @@ from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.playback import TrapPlayback
 from connectors.lab.simulation.traps import trap_schedule
-from connectors.operations.account import summary
+from connectors.operations.account import SiteAccount, spent_by_reader, summary
 from connectors.operations.audit.verification import counted_window
 from connectors.operations.policy.guarantee_figures import sentences_to_sign
 from connectors.operations.policy.guarantees import spaced, unit_rows
@@ -40,11 +39,13 @@ from connectors.sources.live import UdpSource, receiver
 from connectors.sources.recordings.replay import refuse_used
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.embedded.runner import FileSink, embedded
+from connectors.subscribe.order import Release
 from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.lab.simulator.radio import Heard
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
-from stream.records import DAY, MINUTE, Micros
+from stream.policy.fields import EVERYBODY
+from stream.records import DAY, MINUTE, JsonObject, Micros
 from stream.release.count_plan import ByLevel, by_level, count_plan
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
@@ -81,7 +82,7 @@ class AudienceCounts:
     refused: int
     levels: Mapping[str, Quality]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return one object of ``counts``."""
         first = next(iter(self.levels.values()), None)
         return {
@@ -115,7 +116,7 @@ class Results:
     counts: Mapping[str, AudienceCounts]
     attributes: Mapping[str, Mapping[str, ShownDays]]
     """Audience -> attribute -> its days."""
-    account: Mapping[str, Any]
+    account: Mapping[str, SiteAccount]
     """Site -> what it has spent (``operations.account.summary``)."""
     bounds: Sequence[str]
     """A sentence for each release whose counts are bounded."""
@@ -134,10 +135,10 @@ class Outcome:
     results: Results | None
     """None for an incomplete day, from which nothing is concluded."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the object that ``--json`` prints."""
         counters = self.made.counters
-        report: dict[str, Any] = {
+        report: JsonObject = {
             "traps": {
                 "sent": self.made.sent,
                 "received": counters.datagrams,
@@ -209,7 +210,7 @@ Exact = dict[tuple[str, str], ByLevel]
 """Release and window -> the counts without noise, which only a laboratory stores, and for a day."""
 
 
-def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
+def _exact(policy: Policy, truth: Mapping[str, JsonObject]) -> Exact:
     """Return what exact counts would have published: bounded ones if a release counts those."""
     [(site, place)] = policy.site.items()
     plans = [count_plan(policy, release, site) for release in policy.release if isinstance(release, CountRelease)]
@@ -217,7 +218,7 @@ def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
     return {(plan.release.name, end): plan.truth(window) for plan in plans for end, window in windows.items()}
 
 
-def _compared(records: list[dict[str, Any]], exact: Exact) -> AudienceCounts:
+def _compared(records: list[Release], exact: Exact) -> AudienceCounts:
     """Compare an audience's counts with the exact ones."""
     counts = [record for record in records if "values" in record]
     released = [record for record in counts if record["released"]]
@@ -229,7 +230,7 @@ def _compared(records: list[dict[str, Any]], exact: Exact) -> AudienceCounts:
     )  # fmt: skip
 
 
-def _attributes(records: list[dict[str, Any]]) -> dict[str, ShownDays]:
+def _attributes(records: list[Release]) -> dict[str, ShownDays]:
     days: dict[str, ShownDays] = {}
     for record in records:
         if "attribute" in record:
@@ -317,11 +318,11 @@ def _print_counts(console: Console, report: Mapping[str, AudienceCounts]) -> Non
         console.print(line)
 
 
-def _print_spend(console: Console, accounts: Mapping[str, Any]) -> None:
+def _print_spend(console: Console, accounts: Mapping[str, SiteAccount]) -> None:
     for site, account in accounts.items():
-        last = account["last"]
-        readers = {**last["audiences"], "all together": last["coalition"]}
-        spent = table(f"Spent at {site}, in epsilons", ("protected unit",), tuple(readers))
+        readers = spent_by_reader(account["last"])
+        names = tuple("all together" if reader == EVERYBODY else reader for reader in readers)
+        spent = table(f"Spent at {site}, in epsilons", ("protected unit",), names)
         for row in unit_rows(list(readers.values()), ("presence_tuple", "observation", "device_total", "person_total")):
             spent.add_row(*row)
         console.print(spent)

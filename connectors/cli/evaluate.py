@@ -60,7 +60,7 @@ def decisions(*, out: Path, runs: int | None, seed: int, as_printed: bool, quick
     figures.draw_all(out, seed, found, decision_trials.by_predicate(extent))
     figures.draw_days(out, days)
     report = document(extent, found, days)
-    write(out, report, found, days)
+    write(out, report, extent, found, days)
     if as_json:
         print_json(report)
         return

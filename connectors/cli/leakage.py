@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,12 +25,11 @@ from connectors.cli.output import print_json
 from connectors.lab.learning import NOTICE, States, report_of, write_report
 from connectors.sources.recordings.replay import read_history
 from stream.accounting.leakage import queries
+from stream.accounting.leakage.queries import Answer
 from stream.decisions.min_entropy import min_entropy
 from stream.errors import UsageError
+from stream.records import JsonObject
 from stream.schemas import json_float
-
-Model = dict[str, Any]
-Answer = dict[str, Any]
 
 _MAY_BE_NULL = ("backward", "forward")
 """An unknown direction may be omitted or null."""
@@ -49,7 +48,7 @@ def _refuse(message: str) -> NoReturn:
     raise ModelError(message)
 
 
-def _read(path: str) -> Model:
+def _read(path: str) -> JsonObject:
     """Return the JSON object in a file, or on standard input for ``-``."""
     try:
         text = click.get_text_stream("stdin").read() if path == "-" else Path(path).read_text("utf-8")
@@ -67,8 +66,8 @@ def _read(path: str) -> Model:
     return model
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> Model:
-    found: Model = {}
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+    found: JsonObject = {}
     for key, value in pairs:
         if key in found:
             _refuse(f"{_quoted(key)} is given twice")
@@ -137,7 +136,7 @@ def print_answer(answer: Answer) -> None:
     click.echo(orjson.dumps(_plain(answer)).decode())
 
 
-def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
+def print_table(title: str, columns: list[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
     """Print a table of numbers, with a note below it."""
     table = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
     for column in columns:
@@ -147,7 +146,7 @@ def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str
     Console().print(table)
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Return a value as the text of a cell."""
     if value is None:
         return "-"
@@ -214,7 +213,7 @@ def _gaussian(model: str, as_json: bool) -> None:
     _print_adversaries(answer, as_json, "")
 
 
-def _print_adversaries(answer: queries.Answer, as_json: bool, note: str) -> None:
+def _print_adversaries(answer: Answer, as_json: bool, note: str) -> None:
     if as_json:
         return print_answer(answer)
     rows = [[a["target"], ", ".join(map(str, a["knows"])) or "nothing", a["leakage"]] for a in answer["adversaries"]]
@@ -249,9 +248,9 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
     return _print_temporal(answer)
 
 
-def _print_temporal(answer: queries.Answer) -> None:
+def _print_temporal(answer: Answer) -> None:
     if "total" not in answer:
-        rows: list[list[Any]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
+        rows: list[list[object]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
         return print_table("Epsilons for the target", ["release", "epsilon"], rows)
     names = ["backward", "forward", "total"]
     lists = [answer[name] or [None] * len(answer["total"]) for name in names]
@@ -291,7 +290,7 @@ def _compose(model: str, as_json: bool) -> None:
     if as_json:
         return print_answer(answer)
     epsilon, delta = answer["epsilon"], answer["delta"]
-    rows: list[list[Any]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
+    rows: list[list[object]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
     note = "pure: added up; approximate: holds at this delta only"
     return print_table("Composition", ["", "epsilon", "delta"], rows, note)
 

@@ -9,10 +9,11 @@ import traceback
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import click
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from connectors.runtime import logs
 from connectors.storage.kafka.broker_errors import broker_error
@@ -164,7 +165,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _setting(problem: Any) -> str:
+def _setting(problem: ErrorDetails) -> str:
     """Return the message for an environment variable that breaks a rule."""
     name = "_".join(map(str, problem["loc"])).upper()
     return f"TACET_{name}: {rule_of(problem)}{shown(problem['input'])}"

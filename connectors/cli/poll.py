@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -32,7 +31,7 @@ from connectors.sources.snmp.usm.users import UserFile
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.polls import LEAST_INTERVAL
-from stream.records import SECOND
+from stream.records import SECOND, JsonObject
 from stream.settings import Settings
 
 
@@ -110,7 +109,7 @@ class TriedSource:
         """Whether the whole table was read."""
         return self.outcome == "complete"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the object that ``--json`` prints."""
         return {
             "site": self.site, "source": self.source, "outcome": self.outcome, "rows": self.devices,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -22,7 +22,7 @@ from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.policy.counts import Span
 from stream.policy.fields import decimal_string, parse_delta, parse_epsilon
 from stream.policy.mechanisms import MECHANISMS, names_where
-from stream.records import NoiseKind
+from stream.records import JsonObject, NoiseKind
 from stream.release.prices import DayPrice
 
 # The price of 'tacet release' and the noise that it implies for each time.
@@ -156,7 +156,7 @@ def release(
         terms = TableRelease(mechanism, law, smoother, calendar, max_count, timezone, revise)
         result = release_file(counts, out, keys, terms, advance)
     if as_json:
-        report: dict[str, Any] = {
+        report: JsonObject = {
             "rows": result.rows,
             "zones": result.zones,
             "windows": result.windows,

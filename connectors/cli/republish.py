@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -176,8 +175,10 @@ def _feed_topic(servers: str, made: Republication) -> DataError | None:
 def _report(made: Republication, *, as_json: bool) -> None:
     topics = Counter(record.topic for record in made.lost)
     if as_json:
-        report: dict[str, Any] = {"republished": len(made.lost), "topics": dict(sorted(topics.items()))}
-        print_json(report | {"stopped": dict(sorted(made.stopped.items()))})
+        print_json({
+            "republished": len(made.lost), "topics": dict(sorted(topics.items())),
+            "stopped": dict(sorted(made.stopped.items())),
+        })  # fmt: skip
         return
     for topic, records in sorted(topics.items()):
         click.echo(f"{records:>8,}  {topic}")

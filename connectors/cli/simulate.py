@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
@@ -27,6 +27,7 @@ from stream.errors import UsageError
 from stream.lab.simulator.events import Simulation, SimulatorConfig
 from stream.lab.simulator.events import simulate as run_simulation
 from stream.lab.simulator.radio import Heard
+from stream.records import JsonObject
 
 FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 """First days of a simulation whose times all lie between 1970 and 2255, in any time zone."""
@@ -114,7 +115,7 @@ def simulate(
         config = replace(config, start=start.date())
     with working("simulating"):
         building = run_simulation(config)
-    report: dict[str, Any] = {"events": len(building.time), "devices": len(building.devices)}
+    report: JsonObject = {"events": len(building.time), "devices": len(building.devices)}
     if out is not None:
         with _new_file(out, len(building.time)) as (file, advance):
             WRITERS[form](building, file, advance)
@@ -132,7 +133,7 @@ def simulate(
     if as_json:
         print_json(report)
     else:
-        click.echo(f"{report['events']:,} events of {report['devices']:,} devices over {days} day(s)")
+        click.echo(f"{len(building.time):,} events of {len(building.devices):,} devices over {days} day(s)")
 
 
 @contextmanager

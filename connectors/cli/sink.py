@@ -26,7 +26,7 @@ from connectors.cli.options import (
 )
 from connectors.runtime.clock import wall_clock
 from connectors.secrets.private_files import read_secret, read_secrets
-from connectors.sinks.feed import deliver_releases
+from connectors.sinks.feed import deliver_releases, notes_of
 from connectors.sinks.triggers import ABOVE, BELOW, Kind, Trigger
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.service import OWN_MACHINE
@@ -107,7 +107,7 @@ def mqtt(
 
     async def publish() -> None:
         sites = await read_metadata(**storage_of(origin))
-        mqtt_sink = MqttSink(client, topic, cursor.notes, sites, home_assistant=home_assistant)
+        mqtt_sink = MqttSink(client, topic, notes_of(cursor), sites, home_assistant=home_assistant)
         await until_stopped(
             deliver_releases(origin, cursor, mqtt_sink.deliver, mqtt_sink.deliver, until_end=until_end), mqtt_sink.run()
         )
@@ -158,7 +158,7 @@ async def _report(
 ) -> None:  # fmt: skip
     with library("sink webhook"):
         from connectors.sinks.webhooks import WebhookSink  # noqa: PLC0415
-    report = WebhookSink(url, secrets, trigger, cursor.notes)
+    report = WebhookSink(url, secrets, trigger, notes_of(cursor))
     try:
         begin = None if from_start else report.begin
         await until_stopped(deliver_releases(origin, cursor, report.deliver, begin, until_end=until_end))
@@ -261,7 +261,7 @@ def mail(
     async def send() -> None:
         letters = Letters(sender, recipients, await read_metadata(**storage_of(origin)), language)
         mails = MailSink(
-            server.send, letters, cursor.notes, now=wall_clock,
+            server.send, letters, notes_of(cursor), now=wall_clock,
             trigger=None if threshold is None else Trigger("crossing", threshold, frozenset(nodes)), side=side,
             silent_after=silent_after, quiet=quiet, report_of=monthly_report if monthly else None,
         )  # fmt: skip

@@ -287,7 +287,7 @@ def report_counts(gathered: WindowCollector, *, as_json: bool) -> None:
     report_drops(gathered.dropped, 0, 0)
 
 
-def _tally_entries(tally: RowCounts) -> dict[str, Any]:
+def _tally_entries(tally: RowCounts) -> dict[str, int]:
     return {name: getattr(tally, name) for name in ("rows", "bad", "unknown_access_points", "outside")}
 
 

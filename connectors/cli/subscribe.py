@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,6 +21,7 @@ from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.nodes import node_values
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
+from stream.records import JsonObject
 from stream.settings import Settings
 
 SAVE_EVERY = 1.0
@@ -72,7 +72,7 @@ def subscribe(
             cursor.save()
 
 
-def _by_node(levels: dict[str, Any]) -> dict[str, Any]:
+def _by_node(levels: JsonObject) -> JsonObject:
     """Return floors and building by name, for a record that lists no zones."""
     floors = {f"floor {name}": number for name, number in levels.get("floor", {}).items()}
     return floors | ({"building": levels["building"]} if "building" in levels else {})

@@ -35,9 +35,10 @@ from numpy.typing import NDArray
 
 from connectors.records.bands import NoiseDistribution
 from connectors.records.decoding import PLAIN, Cell, Window, decoded
+from connectors.storage.site_metadata import SiteMetadata
 from stream.local_time import span_of_day
 from stream.mechanisms.noise_parameters import tail
-from stream.records import DAY, EPOCH, HOUR, Micros
+from stream.records import DAY, EPOCH, HOUR, JsonObject, Micros
 from stream.schemas import parse_time
 
 SURE = 0.95
@@ -159,7 +160,7 @@ class MonthReader:
     order. Attempts of one window: the last one. Windows that some source did not cover are left out.
     """
 
-    def __init__(self, site: Mapping[str, Any], month: Month) -> None:
+    def __init__(self, site: SiteMetadata, month: Month) -> None:
         """Prepare for a month of a site, given by its metadata (``read_metadata``)."""
         self.site, self.month, self.timezone = site, month, ZoneInfo(site["timezone"])
         self._floors = {zone["zone"]: zone["floor"] for zone in site["zones"]}
@@ -168,7 +169,7 @@ class MonthReader:
         self._ranks: dict[tuple[str, Micros], int] = {}
         self._laws: dict[NoiseDistribution, NoiseDistribution] = {}
 
-    def add(self, body: Mapping[str, Any]) -> None:
+    def add(self, body: JsonObject) -> None:
         """Add a parsed record; anything but first counts of this site and these months is passed over.
 
         DataError if it is not a private record.
@@ -182,7 +183,7 @@ class MonthReader:
             if span[0] <= start < span[1] and body["coverage"] == 1:
                 self._put(found, body, only_building=found is self._found[1])
 
-    def _put(self, found: dict[tuple[str, str], Values], body: Mapping[str, Any], *, only_building: bool) -> None:
+    def _put(self, found: dict[tuple[str, str], Values], body: JsonObject, *, only_building: bool) -> None:
         window = decoded(body)
         assert isinstance(window, Window)  # noqa: S101
         release, rank = window.series.release, window.series.rank
@@ -195,7 +196,7 @@ class MonthReader:
                 of.put(window.start, cell)
                 of.bounded |= window.bounded is not None
 
-    def _with_laws(self, body: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[Cell]:
+    def _with_laws(self, body: JsonObject, cells: Sequence[Cell]) -> Iterator[Cell]:
         """Yield the cells; plain sums of zones get the law of as many noises as they have zones."""
         sums = body["mechanism"] in PLAIN and "levels_noise_scale" not in body
         zones = [cell for cell in cells if cell.node.startswith("zone:")]

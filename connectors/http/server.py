@@ -8,7 +8,7 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import h11
 import uvicorn
@@ -126,14 +126,12 @@ def is_loopback(host: str) -> bool:
 
 def server_of(app: ASGIApp, tls: Tls | None) -> Server:
     """Return a server of the application without a Server header; UsageError if its certificate cannot be used."""
-    options: dict[str, Any] = {}
-    if tls is not None:
-        options = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
     config = uvicorn.Config(
         app, http=_TimedProtocol, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
         server_header=False, proxy_headers=False,
         h11_max_incomplete_event_size=limits.LARGEST_HEAD, timeout_keep_alive=15,
-        timeout_graceful_shutdown=limits.GRACE, **options,
+        timeout_graceful_shutdown=limits.GRACE,
+        ssl_certfile=None if tls is None else str(tls.certificate), ssl_keyfile=None if tls is None else str(tls.key),
     )  # fmt: skip
     try:
         config.load()

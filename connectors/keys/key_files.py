@@ -20,7 +20,7 @@ from connectors.keys.data_keys import DataKeys
 from connectors.secrets.private_files import locked, replace_file, write_new
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, LaboratoryKeys
-from stream.records import DAY, LATEST
+from stream.records import DAY, LATEST, JsonObject
 
 # The content of a key file.
 
@@ -76,7 +76,7 @@ class KeyFile(_Stored):
     store: Annotated[str, Field(min_length=1)] | None
     """The store or ``cluster ID`` that the key serves; None before its first use."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """Return the JSON form."""
         return self.model_dump(exclude_unset=True)
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import orjson
@@ -45,7 +45,7 @@ from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY
-from stream.records import DAY, DayAttribute, Micros, OccupancyWindow
+from stream.records import DAY, DayAttribute, JsonObject, Micros, OccupancyWindow
 from stream.release.validation import Policy
 from stream.schemas import json_float
 from stream.sensing.day_attributes import DayAttributes
@@ -59,7 +59,8 @@ NOTICE = (
     "the raw data. Do not publish it, and do not choose a released epsilon, cap or guard from it."
 )
 States = Literal["floors", "zones"]
-Report = dict[str, Any]
+Report = JsonObject
+"""The restricted report, or a part of it, as its file contains it."""
 
 
 def report_of(policy: Policy, history: RestrictedHistory, states: States = "floors") -> Report:

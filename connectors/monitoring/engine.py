@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import structlog
 
 from connectors.monitoring.metric_values import Labels, MetricValues, Part, Parts, Series
+from stream.accounting.account import UnitReport
+from stream.accounting.ledger import Entry
 from stream.engine.partition import PartitionEngine
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY
 from stream.policy.sites import Site
-from stream.records import SECOND, Micros
+from stream.records import SECOND, JsonObject, Micros
+from stream.release.account_stage import CurrentAccount
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time, rfc3339
 from stream.sensing import watermark
@@ -91,28 +94,28 @@ class EngineMetrics:
             elif record.topic == QUARANTINE:
                 self._rejected[parse_record(record.value)["reason"]] += 1
 
-    def _charged(self, entry: dict[str, Any]) -> None:
+    def _charged(self, entry: Entry) -> None:
         labels = entry["site"], entry["release"], entry["audience"]
         if entry["outcome"] == RELEASED:
             self._metrics.add("tacet_releases_total", 1, *labels)
         else:
             self._metrics.add("tacet_refusals_total", 1, *labels, entry["outcome"])
 
-    def _accounted(self, record: dict[str, Any]) -> None:
+    def _accounted(self, record: JsonObject) -> None:
         """Process the account after a window of counts.
 
         The account of a day's attributes depends on outcomes and is skipped.
         """
         if record["kind"] == "counts":
             self._window_released(record["site"], parse_time(record["window_end"]))
-            self._stands(record)
+            self._stands(cast(CurrentAccount, record))
 
-    def _stands(self, record: dict[str, Any]) -> None:
-        site = record["site"]
-        for reader, units in (*record["audiences"].items(), (EVERYBODY, record["coalition"])):
-            for unit, delta, epsilon in _spent(units or {}):
+    def _stands(self, account: CurrentAccount) -> None:
+        site = account["site"]
+        for reader, units in (*account["audiences"].items(), (EVERYBODY, account["coalition"] or {})):
+            for unit, delta, epsilon in _spent(units):
                 self._metrics.set("tacet_privacy_spent_epsilon", epsilon, site, reader, unit, delta)
-        for name, windows in record["left"].items():
+        for name, windows in account["left"].items():
             self._set_budget_left(site, name, windows)
 
     def _window_released(self, site: str, end: Micros) -> None:
@@ -126,15 +129,16 @@ class EngineMetrics:
             delay = (self._clock() - end - place.lateness) / SECOND
             self._metrics.observe("tacet_window_release_delay_seconds", delay, site)
 
-    def _restore_status(self, record: dict[str, Any] | None) -> None:
+    def _restore_status(self, account: CurrentAccount | None) -> None:
         """Set a site's status from before this process began.
 
         Earlier releases do not count as this process's releases.
         """
-        if record is not None:
-            self._ends[record["site"]] = parse_time(record["window_end"])
-            self._metrics.set("tacet_window_end_timestamp_seconds", self._ends[record["site"]] / SECOND, record["site"])
-            self._stands(record)
+        if account is not None:
+            site = account["site"]
+            self._ends[site] = parse_time(account["window_end"])
+            self._metrics.set("tacet_window_end_timestamp_seconds", self._ends[site] / SECOND, site)
+            self._stands(account)
 
     def _set_budget_left(self, site: str, name: str, windows: int) -> None:
         release, audience = name.split("/", 1)
@@ -199,13 +203,14 @@ def _all_records(policy: Policy) -> Iterator[tuple[str, str, str, tuple[str, ...
                 yield from ((site, release.name, audience, reasons) for audience in audiences_of(release))
 
 
-def _spent(units: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+def _spent(units: UnitReport) -> Iterator[tuple[str, str, float]]:
     """Yield unit, delta and epsilon; a bound that rests on a declared model of knowledge is not a unit's cost."""
     for unit, epsilon in units.items():
         if isinstance(epsilon, str):
             yield unit, "0", float(epsilon)
-    for unit, tight in units["tight"].items():
-        yield unit, str(tight["delta"]), float(tight["epsilon"])
+        elif isinstance(epsilon, dict):
+            for name, tight in epsilon.items():
+                yield name, str(tight["delta"]), float(tight["epsilon"])
 
 
 def _observed(counters: Mapping[str, int]) -> Iterator[tuple[Series, int]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
 from connectors.operations.audit.kafka_bundle import kafka_bundle
 from connectors.operations.audit.verification import merged_policies, store_bundle
-from connectors.operations.policy.guarantee_figures import people_figures
+from connectors.operations.policy.guarantee_figures import PeopleFigures, people_figures
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.kafka.topic_tail import (
     Record,
@@ -17,8 +17,11 @@ from connectors.storage.kafka.topic_tail import (
 )
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
+from stream.accounting.account import UnitReport
+from stream.accounting.attribute_leakage import Factors, HabitFactors, Information
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
+from stream.policy.fields import EVERYBODY
 from stream.records import Micros
 from stream.release.account_stage import past_account
 from stream.schemas import LEAKAGE, parse_record, parse_time
@@ -27,20 +30,54 @@ Records = list[Mapping[str, Any]]
 """Records of the account or of the ledger, as they were read."""
 
 
+class LastAccount(TypedDict):
+    """The fields of a site's last account record that concern spending."""
+
+    window_end: str
+    audiences: dict[str, UnitReport]
+    coalition: UnitReport | None
+    left: dict[str, int]
+    refused: list[dict[str, str]]
+
+
+class SiteAccount(TypedDict, total=False):
+    """The last account of a site, and what its last day of attributes discloses."""
+
+    records: Required[int]
+    """How many records there are."""
+    attributes: Required[Factors]
+    """Empty before the first day of attributes."""
+    feed: Literal["counts"]
+    """Of a site that has people counters."""
+    identity: Literal["login"]
+    """Of a site that counts logins."""
+    last: LastAccount
+    habit: HabitFactors
+    information: Information
+
+
+class AccountSummary(TypedDict):
+    """What ``tacet account --json`` prints."""
+
+    sites: dict[str, SiteAccount]
+    people: NotRequired[list[PeopleFigures]]
+    """The models of people, each once; absent where there is none."""
+
+
 def published(store: Path | None, kafka: str | None) -> Records:
     """Return the records of the account as they were published, in order."""
     values = read_topic(store, LEAKAGE) if store is not None else asyncio.run(_topic(kafka or "", LEAKAGE))
     return in_order([parse_record(value) for value in values])
 
 
-def published_summary(store: Path | None, kafka: str | None) -> dict[str, Any]:
+def published_summary(store: Path | None, kafka: str | None) -> AccountSummary:
     """Return the summary of the account as it was published."""
     bundle = store_bundle(store) if store is not None else kafka_bundle(kafka or "")
     known = merged_policies(bundle.policies, [])
     return summary(published(store, kafka), counted_sites(known), login_sites(known))
 
 
-def people_truths(policies: Iterable[PolicyDocument]) -> list[dict[str, Any]]:
+def people_truths(policies: Iterable[PolicyDocument]) -> list[PeopleFigures]:
     """Return the models of people of all policies, each once, with what their ground truth cost."""
     found = {each.digest: people_figures(each) for policy in policies for each in policy.people}
     return list(found.values())
@@ -138,18 +175,18 @@ async def _topic(kafka: str, topic: str) -> list[bytes]:
     return [record.value async for record in consume(kafka, topic, until_end=True, identity=by_account_window)]
 
 
-def by_account_window(record: Record) -> tuple[Any, ...]:
+def by_account_window(record: Record) -> tuple[str, str, str]:
     """Identify a leakage record by site, window and kind."""
     body = parse_record(record.value)
     return body["site"], body["window_end"], body["kind"]
 
 
-def summary(records: Records, counted: Collection[str] = (), logins: Collection[str] = ()) -> dict[str, Any]:
+def summary(records: Records, counted: Collection[str] = (), logins: Collection[str] = ()) -> AccountSummary:
     """Return, per site, the last account and the disclosure by its last day's attributes, and what it counts.
 
     ``counted`` are the sites that have counters, ``logins`` those that count logins.
     """
-    sites: dict[str, Any] = {}
+    sites: dict[str, SiteAccount] = {}
     for record in records:
         site = sites.setdefault(record["site"], {"records": 0, "attributes": {}})
         if record["site"] in counted:
@@ -157,7 +194,20 @@ def summary(records: Records, counted: Collection[str] = (), logins: Collection[
         if record["site"] in logins:
             site["identity"] = "login"
         site["records"] += 1
-        site["last"] = {name: record[name] for name in ("window_end", "audiences", "coalition", "left", "refused")}
+        site["last"] = {
+            "window_end": record["window_end"], "audiences": record["audiences"], "coalition": record["coalition"],
+            "left": record["left"], "refused": record["refused"],
+        }  # fmt: skip
         if record["kind"] == "attributes":
-            site |= {name: record[name] for name in ("attributes", "habit", "information") if name in record}
+            site["attributes"] = record["attributes"]
+            if "habit" in record:
+                site["habit"] = record["habit"]
+            if "information" in record:
+                site["information"] = record["information"]
     return {"sites": sites}
+
+
+def spent_by_reader(account: LastAccount) -> dict[str, UnitReport]:
+    """Return what each reader has spent; the last one is ``EVERYBODY``, if there are several audiences."""
+    coalition = account["coalition"]
+    return account["audiences"] | ({EVERYBODY: coalition} if coalition else {})

@@ -12,7 +12,7 @@ from connectors.records import record_fields
 from connectors.records.bands import NoiseDistribution, sum_half_width
 from stream.errors import DataError
 from stream.policy.mechanisms import names_where
-from stream.records import Micros, NoiseKind, ReleaseId
+from stream.records import JsonObject, Micros, NoiseKind, ReleaseId
 from stream.schemas import parse_record
 
 PLAIN = names_where("plain")
@@ -200,7 +200,7 @@ def _people(body: Mapping[str, Any]) -> Iterator[Cell]:
         )
 
 
-def flat_levels(levels: Mapping[str, Any] | None) -> dict[str, Any]:
+def flat_levels(levels: JsonObject | None) -> JsonObject:
     """Return the entries of floors and building by node."""
     levels = levels or {}
     floors = {_node("floor", name): entry for name, entry in (levels.get("floor") or {}).items()}

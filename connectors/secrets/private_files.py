@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from stream.errors import KeyFileError, UsageError
+from stream.records import JsonObject
 
 
 def itself(path: Path) -> Path:
@@ -46,7 +46,7 @@ def read_private(path: Path, holds: str) -> bytes:
     return content
 
 
-def replace_file(path: Path, document: dict[str, Any]) -> None:
+def replace_file(path: Path, document: JsonObject) -> None:
     """Replace a private JSON file atomically: after a crash it is the old one or the new one, never a part."""
     path = itself(path)
     try:
@@ -77,7 +77,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_new(path: Path, document: dict[str, Any]) -> None:
+def write_new(path: Path, document: JsonObject) -> None:
     """Write a new private JSON file; KeyFileError if it exists, or cannot be written."""
     write_new_bytes(path, json.dumps(document).encode() + b"\n")
 

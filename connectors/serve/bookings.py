@@ -34,7 +34,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
@@ -52,7 +52,7 @@ from connectors.serve.room import STALE_WINDOWS
 from connectors.serve.service import parsed, role, service_of
 from stream.local_time import span_of_day
 from stream.policy.sites import Site, Zone
-from stream.records import EPOCH, HOUR, MINUTE, Micros
+from stream.records import EPOCH, HOUR, MINUTE, JsonObject, Micros
 from stream.schemas import rfc3339
 
 LONGEST: Micros = 4 * HOUR
@@ -103,7 +103,7 @@ class Unbooked(NamedTuple):
     used: float
 
 
-def room_days(bodies: Iterable[Mapping[str, Any]], site: str, zones: Sequence[str]) -> dict[str, RoomDay]:
+def room_days(bodies: Iterable[JsonObject], site: str, zones: Sequence[str]) -> dict[str, RoomDay]:
     """Return what records tell of the rooms of a site.
 
     First counts of windows that all sources covered; of several attempts the last. Of several releases with a room the

@@ -29,6 +29,7 @@ from connectors.serve.svg import (
 )
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
+from stream.records import JsonObject
 
 LARGEST_FILE = 2 << 20
 MOST_SHAPES = 5_000
@@ -51,7 +52,7 @@ class Plan:
     """Zone -> path data."""
     outline: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Return the plan as JSON for the page."""
         return {"viewbox": list(self.viewbox), "zones": dict(self.zones), "outline": list(self.outline)}
 
@@ -161,7 +162,7 @@ def parse_geojson(data: bytes, zones: Collection[str]) -> Plan:
     return _plan(None, [(zone, segments, place) for zone, segments in shapes])
 
 
-def _feature(feature: Mapping[str, Any], zones: frozenset[str]) -> list[tuple[str | None, list[Segment]]]:
+def _feature(feature: JsonObject, zones: frozenset[str]) -> list[tuple[str | None, list[Segment]]]:
     properties = feature.get("properties") or {}
     names = [
         str(name) for name in (properties.get("zone"), properties.get("id"), feature.get("id")) if name is not None

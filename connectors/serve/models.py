@@ -12,6 +12,7 @@ from connectors.documents.month import FIRST_YEAR, LAST_YEAR, Month
 from connectors.lab.simulation.lessons import ROUNDS, Epsilon, Mechanism, Task
 from connectors.serve.history.files import ExportFormat
 from connectors.serve.history.rows import Granularity
+from stream.records import JsonObject
 
 # Parameters and bodies of requests, each with its form and bounds.
 
@@ -229,7 +230,7 @@ class Zone(BaseModel):
     floor: str
     kind: str
     capacity: int
-    metadata: dict[str, Any]
+    metadata: JsonObject
 
 
 class Floor(BaseModel):
@@ -274,7 +275,7 @@ class SharedAttribute(BaseModel):
 
     attribute: str
     epsilon: str
-    sensitive: dict[str, Any]
+    sensitive: JsonObject
 
 
 class ProvisionalPeople(BaseModel):
@@ -375,7 +376,7 @@ class Latest(BaseModel):
     """The newest value of each node of each release."""
 
     now: str
-    rows: list[dict[str, Any]]
+    rows: list[JsonObject]
     feed: list[SiteFeed]
     outage_seconds: float | None = Field(description=OUTAGE)
 
@@ -398,7 +399,7 @@ class Forecast(BaseModel):
 class Listed(BaseModel):
     """Rows."""
 
-    rows: list[dict[str, Any]]
+    rows: list[JsonObject]
 
 
 class Spends(Listed):
@@ -410,7 +411,7 @@ class Spends(Listed):
 class Figures(BaseModel):
     """Figures by site."""
 
-    sites: dict[str, dict[str, Any]]
+    sites: dict[str, JsonObject]
 
 
 class AccountPart(Figures):
@@ -429,7 +430,7 @@ class Coalition(Figures):
 class Attributes(BaseModel):
     """What a day's attributes have revealed, by ``day/zone/attribute``."""
 
-    attributes: dict[str, Any]
+    attributes: JsonObject
 
 
 class Denied(BaseModel):

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
-from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from connectors.serve.models import Refusal
+from stream.records import JsonObject
 
 _REFUSED = {
     "description": "Refused.",
@@ -43,7 +43,7 @@ class Operation:
         return (self.handler.__doc__ or "").partition("\n")[0]
 
 
-def document(operations: Iterable[Operation], cookie: str) -> dict[str, Any]:
+def document(operations: Iterable[Operation], cookie: str) -> JsonObject:
     """Return the OpenAPI document of some operations; ``cookie`` is the name of the service's session cookie."""
     operations = list(operations)
     models = {model for op in operations for model in (op.answer, op.query, op.body) if model is not None} | {Refusal}
@@ -51,7 +51,7 @@ def document(operations: Iterable[Operation], cookie: str) -> dict[str, Any]:
     _, schemas = models_json_schema(
         [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
     )
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, JsonObject] = {}
     for op in operations:
         paths.setdefault(op.path, {})[op.method.lower()] = _described(op, schemas["$defs"])
     return {
@@ -73,10 +73,10 @@ def document(operations: Iterable[Operation], cookie: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _described(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+def _described(op: Operation, schemas: JsonObject) -> JsonObject:
     path = [_parameter(name, "path", {"type": "string"}, needed=True) for name in _names_in(op.path)]
     query = [] if op.query is None else list(_query(schemas[op.query.__name__]))
-    described: dict[str, Any] = {
+    described: JsonObject = {
         "operationId": op.handler.__name__,
         "summary": op.summary,
         "parameters": path + query,
@@ -89,7 +89,7 @@ def _described(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
-def _answered(op: Operation) -> dict[str, Any]:
+def _answered(op: Operation) -> JsonObject:
     if op.answer is None:
         return {"description": "Done."}
     schema = {"$ref": f"#/components/schemas/{op.answer.__name__}"}
@@ -97,13 +97,13 @@ def _answered(op: Operation) -> dict[str, Any]:
     return {"description": op.summary, "content": content}
 
 
-def _query(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _query(schema: JsonObject) -> Iterator[JsonObject]:
     for name, part in schema.get("properties", {}).items():
         parameter = _parameter(name, "query", part, needed=name in schema.get("required", []))
         yield parameter | ({"description": part["description"]} if "description" in part else {})
 
 
-def _parameter(name: str, place: str, schema: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+def _parameter(name: str, place: str, schema: JsonObject, *, needed: bool) -> JsonObject:
     return {"name": name, "in": place, "required": needed, "schema": schema}
 
 
@@ -139,12 +139,12 @@ refused request returns <a href="#schema-Refusal">Refusal</a>. The same descript
 """
 
 
-def interface_page(document: Mapping[str, Any]) -> bytes:
+def interface_page(document: JsonObject) -> bytes:
     """Return the page for an OpenAPI document, as HTML; every text is escaped."""
     return "".join(_lines(document)).encode()
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _lines(document: JsonObject) -> Iterator[str]:
     yield _BEGIN
     yield "<h2>Operations</h2>\n"
     for path, methods in document["paths"].items():
@@ -156,7 +156,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield "</main>\n</body>\n</html>\n"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+def _operation(method: str, path: str, operation: JsonObject) -> Iterator[str]:
     yield f'<section class="card" id="{escape(operation["operationId"])}">\n'
     yield f"<h3><b>{escape(method)}</b> <code>{escape(path)}</code></h3>\n<p>{escape(operation['summary'])}</p>\n"
     if not operation["security"]:
@@ -177,7 +177,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     yield "</section>\n"
 
 
-def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+def _schema(name: str, schema: JsonObject) -> Iterator[str]:
     yield f'<section class="card" id="schema-{escape(name)}">\n<h3>{escape(name)}</h3>\n'
     yield f"<p>{escape(schema.get('description', ''))}</p>\n"
     required = schema.get("required", ())
@@ -203,7 +203,7 @@ def _needed(required: bool) -> str:
     return "yes" if required else ""
 
 
-def _media(content: Mapping[str, Any]) -> str:
+def _media(content: JsonObject) -> str:
     shown = (
         f"<code>{escape(media)}</code> {_type(part['schema']) if part.get('schema') else ''}".strip()
         for media, part in content.items()
@@ -211,7 +211,7 @@ def _media(content: Mapping[str, Any]) -> str:
     return ", ".join(shown)
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _type(schema: JsonObject) -> str:
     """Return a schema's type as HTML, with a link where it has a name."""
     if "$ref" in schema:
         name = escape(str(schema["$ref"]).removeprefix(_REFERENCE))

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import Origin, subscribe
+from stream.records import Micros
 from stream.schemas import parse_time
 
 
@@ -26,7 +27,18 @@ class Notes(TypedDict, total=False):
     retained: dict[str, str]
     """Topic -> the retained message (MQTT)."""
     told: dict[str, float | str | None]
-    """Site, release and node -> the value or the side of a threshold that was last reported (webhooks)."""
+    """Site, release and node -> the value or the side of a threshold that was last reported (webhooks, mail)."""
+    lasting: dict[str, Micros]
+    """Episode -> when it was mailed or put aside (mail)."""
+    held: dict[str, list[Any]]
+    """Episode -> its fields, until quiet hours are over (mail)."""
+    reported: dict[str, str]
+    """Site -> the month that was last reported (mail)."""
+
+
+def notes_of(cursor: Cursor) -> Notes:
+    """Return the notes in a cursor's file, for a sink to change."""
+    return cast(Notes, cursor.notes)
 
 
 Deliver = Callable[[Release], Awaitable[None]]

@@ -28,7 +28,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import stamina
@@ -43,6 +43,7 @@ from connectors.runtime.retries import log_error_kinds_only
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.sinks.triggers import ABOVE, BELOW, Trigger
 from connectors.storage.site_metadata import SitesMetadata, display_name
+from connectors.subscribe.nodes import counted_in
 from connectors.subscribe.order import Release
 from stream.errors import UsageError
 from stream.records import EPOCH, Micros
@@ -196,7 +197,7 @@ class MailSink:
     """Mails episodes as they begin; ``check`` is called now and then, because silence has no record."""
 
     def __init__(
-        self, send: Callable[[EmailMessage], None], letters: Letters, notes: dict[str, Any], *,
+        self, send: Callable[[EmailMessage], None], letters: Letters, notes: Notes, *,
         now: Callable[[], Micros], trigger: Trigger | None = None, side: str = ABOVE,
         silent_after: Micros | None = None, quiet: QuietHours | None = None, report_of: ReportOf | None = None,
     ) -> None:  # fmt: skip
@@ -213,11 +214,11 @@ class MailSink:
             quiet: quiet hours.
             report_of: makes a month's report of a site; None: reports are not mailed.
         """
-        self._send, self._letters, self._notes, self._now = send, letters, cast(Notes, notes), now
+        self._send, self._letters, self._notes, self._now = send, letters, notes, now
         self._words = mail_template(letters.language)
-        self._lasting: dict[str, Any] = notes.setdefault("lasting", {})
-        self._held: dict[str, Any] = notes.setdefault("held", {})
-        self._reported: dict[str, str] = notes.setdefault("reported", {})
+        self._lasting = notes.setdefault("lasting", {})
+        self._held = notes.setdefault("held", {})
+        self._reported = notes.setdefault("reported", {})
         self._trigger, self._side, self._silent_after = trigger, side, silent_after
         self._quiet, self._report_of = quiet, report_of
         self._lock = asyncio.Lock()
@@ -253,18 +254,18 @@ class MailSink:
         if self._trigger is None or "above" in record or "provisional" in record:
             return []  # a provisional estimate has no band that a mail could name
         found = []
-        for event in self._trigger.events(record, self._notes):
-            data = event.data
-            if data["side"] == self._side and data["low"] is not None and data["high"] is not None:
-                counted = data.get("counted", "devices")
-                figures = {name: self._words.shown(Figure(f"{data[name]:g}")) for name in FIGURES}
-                fields = self._at(record, data["node"]) | figures | {
+        threshold, counted = self._trigger.threshold or 0.0, counted_in(record)
+        for value, side in self._trigger.crossings(record, self._notes):
+            if side == self._side and value.low is not None and value.high is not None:
+                numbers = zip(FIGURES, (threshold, value.value, value.low, value.high), strict=True)
+                figures = {name: self._words.shown(Figure(f"{number:g}")) for name, number in numbers}
+                fields = self._at(record, value.node) | figures | {
                     "counted": self._words.shown(Word(counted)),
                     "band": BAND_OF_PEOPLE if counted == "people" else BAND_OF_COUNTS,
                 }  # fmt: skip
                 found.append(
                     Episode(
-                        _name("crossing", record, data["node"]),
+                        _name("crossing", record, value.node),
                         record["window_end"],
                         self._side,
                         record["site"],
@@ -292,8 +293,8 @@ class MailSink:
             return ended + [_name("alert", record, node) for node, lasts in record["above"].items() if lasts is False]
         if self._trigger is not None:
             ended += [
-                _name("crossing", record, event.data["node"])
-                for event in self._trigger.events(record, self._notes) if event.data["side"] != self._side
+                _name("crossing", record, value.node)
+                for value, side in self._trigger.crossings(record, self._notes) if side != self._side
             ]  # fmt: skip
         return ended
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
 
 import aiomqtt
 import orjson
@@ -24,6 +23,7 @@ from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.storage.site_metadata import SitesMetadata, display_name
 from connectors.subscribe.nodes import bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
+from stream.records import JsonObject
 
 OF_THE_RECORD = ("window_start", "window_end", "released", "reason", "coverage", "release_id", "laboratory")
 _OF_PEOPLE = ("counted", "band", "provisional", "of")
@@ -90,7 +90,7 @@ def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, unit: str)
     site, *node, release = topic.removeprefix(f"{prefix}/").split("/")
     name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
     known = sites.get(site)
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "name": f"{display_name(known, ':'.join(node)) or ' '.join(node)} {release}",
         "unique_id": name,
         "state_topic": topic,
@@ -142,14 +142,14 @@ class MqttSink:
     """Delivers the latest counts to a broker, and retries until the broker accepts them."""
 
     def __init__(
-        self, broker: Broker, prefix: str, notes: dict[str, Any], sites: SitesMetadata, *,
+        self, broker: Broker, prefix: str, notes: Notes, sites: SitesMetadata, *,
         home_assistant: str | None,
     ) -> None:  # fmt: skip
         """Store the topic prefix, the cursor's notes, and the sites' metadata.
 
         ``home_assistant`` is the prefix below which Home Assistant looks for sensors; None: no discovery.
         """
-        self._broker, self._prefix, self._notes, self._sites = broker, prefix, cast(Notes, notes), sites
+        self._broker, self._prefix, self._notes, self._sites = broker, prefix, notes, sites
         self._base = home_assistant
         self._queue: asyncio.Queue[Mapping[str, str]] = asyncio.Queue(1)
         self._latest: Mapping[str, str] | None = None

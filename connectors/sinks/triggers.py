@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.subscribe.nodes import NodeValue, bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
+from stream.records import JsonObject
 
 Kind = Literal["release", "change", "crossing"]
 ABOVE, BELOW = "above", "below"
@@ -26,7 +27,15 @@ class Event(NamedTuple):
     type: str
     time: str
     """RFC 3339: the end of its window."""
-    data: dict[str, Any]
+    data: JsonObject
+    """What is reported: the whole record, or a node with what has changed."""
+
+
+class Crossing(NamedTuple):
+    """A node whose whole band has come to another side of the threshold."""
+
+    value: NodeValue
+    side: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +51,33 @@ class Trigger:
         """Return the events that a record causes, given the notes of all earlier records."""
         if self.kind == "release":
             return [Event(record["release_id"], "tacet.release", record["window_end"], record)]
-        if not is_latest_count(record, notes):
-            return []
-        reported = notes.get("told", {})
+        if self.kind == "crossing":
+            return [
+                _event(self.kind, record, value, {"side": side, "threshold": self.threshold})
+                for value, side in self.crossings(record, notes)
+            ]
         return [
-            _event(self.kind, record, value, fields)
-            for value in self._chosen(record)
-            if (fields := self._news(value, reported.get(_name(record, value)))) is not None
+            _event(self.kind, record, value, {"previous": reported})
+            for value, reported in self._reported(record, notes)
+            if _has_changed(value, reported)
         ]
+
+    def crossings(self, record: Release, notes: Notes) -> list[Crossing]:
+        """Return the nodes that a record brings to another side, given the notes of all earlier records."""
+        return [
+            Crossing(value, side)
+            for value, reported in self._reported(record, notes)
+            if (side := self._side(value)) not in (None, reported)
+        ]
+
+    def _reported(self, record: Release, notes: Notes) -> Iterator[tuple[NodeValue, float | str]]:
+        """Yield each chosen node with what was last reported of it; nothing if the record is not the latest."""
+        if not is_latest_count(record, notes):
+            return
+        known = notes.get("told", {})
+        for value in self._chosen(record):
+            if (reported := known.get(_name(record, value))) is not None:
+                yield value, reported
 
     def note(self, record: Release, notes: Notes) -> None:
         """Update the notes after a record's events were delivered."""
@@ -60,22 +88,12 @@ class Trigger:
             name = _name(record, value)
             if self.kind == "crossing":
                 reported[name] = self._side(value) or reported.get(name)
-            elif reported.get(name) is None or self._news(value, reported[name]) is not None:
+            elif (before := reported.get(name)) is None or _has_changed(value, before):
                 reported[name] = value.value
         note_latest(record, notes)
 
     def _chosen(self, record: Release) -> Iterator[NodeValue]:
         return (value for value in node_values(record) if not self.nodes or value.node in self.nodes)
-
-    def _news(self, value: NodeValue, reported: float | str | None) -> dict[str, object] | None:
-        """Return the event's fields besides the value; None if there is nothing to report."""
-        if reported is None:
-            return None
-        if self.kind == "change":
-            low, high = _band(value)
-            return {"previous": reported} if isinstance(reported, str) or not low <= reported <= high else None
-        side = self._side(value)
-        return None if side in (None, reported) else {"side": side, "threshold": self.threshold}
 
     def _side(self, value: NodeValue) -> str | None:
         low, high = _band(value)
@@ -85,6 +103,11 @@ class Trigger:
 
 def _band(value: NodeValue) -> tuple[float, float]:
     return (value.value if value.low is None else value.low), (value.value if value.high is None else value.high)
+
+
+def _has_changed(value: NodeValue, reported: float | str) -> bool:
+    low, high = _band(value)
+    return isinstance(reported, str) or not low <= reported <= high
 
 
 def _name(record: Release, value: NodeValue) -> str:

@@ -11,7 +11,6 @@ import base64
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -50,7 +49,7 @@ class WebhookSink:
         url: str,
         secrets: Callable[[], Sequence[str]],
         trigger: Trigger,
-        notes: dict[str, Any],
+        notes: Notes,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -64,7 +63,7 @@ class WebhookSink:
             raise UsageError(msg)
         self._url, self._secrets = url, secrets
         _signers(secrets())
-        self._trigger, self._notes, self._now = trigger, cast(Notes, notes), now
+        self._trigger, self._notes, self._now = trigger, notes, now
         self._client = httpx.AsyncClient(timeout=TIMEOUT)
 
     async def begin(self, record: Release) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from stream.accounting.audit import Audit, ChainLink, ChainWitness, LedgerStart, first_signed_entries, witnesses_of
+from stream.accounting.ledger import Entry
 from stream.accounting.signed_heads import SignedHead, witnesses
 from stream.engine.snapshot import chains
 from stream.errors import AuditError, DataError
@@ -34,7 +34,7 @@ def audit_of(
     return Audit(found, audit_key, {} if audit_key is None else first_signed_entries(beginnings, ledger, audit_key))
 
 
-def parse_entries(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def parse_entries(values: Iterable[bytes]) -> Iterator[Entry]:
     """Yield parsed audit entries; raise AuditError for a value that is not one."""
     try:
         yield from map(parse_record, values)

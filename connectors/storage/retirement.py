@@ -12,13 +12,14 @@ After an interruption the same call resumes: finished steps are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from connectors.keys import key_files
 from connectors.keys.key_files import FileKeys
+from stream.accounting.ledger import Entry
 from stream.errors import UsageError
 
 
@@ -36,7 +37,7 @@ class Retired(NamedTuple):
 class LedgerContent(NamedTuple):
     """The content of a ledger that ends."""
 
-    entries: Sequence[Mapping[str, Any]]
+    entries: Sequence[Entry]
     """The parsed entries of this ledger and of those that it continues."""
     resumed: bool
     """Whether an interrupted call has already begun the new ledger, so that it may have entries."""

@@ -14,6 +14,7 @@ import orjson
 
 from connectors.secrets.private_files import replace_file
 from stream.errors import UsageError
+from stream.records import JsonObject
 
 SourceKind = Literal["store", "kafka", "url"]
 """What offsets are: numbers of an outbox's rows, or offsets of topics. Of a service only the last release is known."""
@@ -61,7 +62,7 @@ class Cursor:
         self._last_of_sites: dict[str, dict[str, _LastOfSite]] = {}
         self._settled: dict[str, dict[int, _Settled]] = {}
         self._last: dict[str, str] = {}
-        self.notes: dict[str, Any] = {}
+        self.notes: JsonObject = {}
         """Data of the cursor's user, stored in the same file: a JSON object."""
         if path.exists():
             try:
@@ -73,7 +74,7 @@ class Cursor:
                 )
                 raise UsageError(msg) from None
 
-    def _take(self, body: dict[str, Any]) -> None:
+    def _take(self, body: JsonObject) -> None:
         if body["v"] != VERSION:
             raise ValueError
         self._source_kind = body["home"]
@@ -191,7 +192,7 @@ class Cursor:
             topic: {str(partition): [each.offset, *each.last] for partition, each in partitions.items()}
             for topic, partitions in self._settled.items()
         }
-        body: dict[str, Any] = {"v": VERSION, "home": self._source_kind, "next": after, "settled": settled}
+        body: JsonObject = {"v": VERSION, "home": self._source_kind, "next": after, "settled": settled}
         body |= {"last": self._last} | ({"notes": self.notes} if self.notes else {})
         text = orjson.dumps(body)
         if text != self._saved:

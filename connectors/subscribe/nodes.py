@@ -24,7 +24,7 @@ class NodeValue(NamedTuple):
     half_width: float | None
 
 
-def bound_of(record: Mapping[str, Any]) -> dict[str, Any]:
+def bound_of(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the record's contribution bound under its own field name; nothing for records without a bound."""
     return {name: record[name] for name in ("bounded_to",) if name in record}
 

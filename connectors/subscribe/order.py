@@ -9,16 +9,17 @@ import sqlite3
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from enum import Enum
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from connectors.storage.kafka.topic_tail import (
     Record,
 )
 from connectors.subscribe.cursor import Cursor, Delivered
 from stream.errors import DataError
+from stream.records import JsonObject
 from stream.schemas import parse_record, parse_time
 
-Release = dict[str, Any]
+Release = JsonObject
 """The JSON object of a record as it was published."""
 
 
@@ -111,7 +112,7 @@ class PendingRecords:
         self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(self._row, batch))
         self._db.execute("COMMIT")
 
-    def _row(self, record: Record) -> tuple[Any, ...]:
+    def _row(self, record: Record) -> tuple[object, ...]:
         body = parse_record(record.value)
         time, site, counts, release = sort_key(body)
         time = self._latest[record.topic, site] = max(time, self._latest.get((record.topic, site), time))

@@ -13,6 +13,7 @@ from connectors.storage.site_metadata import FloorEntry, SiteMetadata
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Mark, Release
 from stream.errors import OPTIONAL, TacetError, UsageError
+from stream.records import JsonObject
 from stream.schemas import parse_record
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ async def sites_of_service(url: str, token: str | None) -> dict[str, SiteMetadat
     return {site["site"]: _site(site) for site in answer["sites"]}
 
 
-def _site(site: dict[str, Any]) -> SiteMetadata:
+def _site(site: JsonObject) -> SiteMetadata:
     flat: SiteMetadata = {
         "v": 1,
         "site": site["site"],

@@ -23,6 +23,7 @@ from connectors.sources.recordings.text_rows import csv_rows, fields_of, lines_i
 from stream.decisions.compound import Join, Leaf, Tree
 from stream.decisions.progressive import Table
 from stream.errors import DataError, UsageError
+from stream.records import JsonObject
 
 T = TypeVar("T")
 
@@ -75,19 +76,31 @@ def read_thresholds(path: Path) -> Thresholds:
     """Return predicate -> threshold and, if the file contains them, α and cells; raises what ``read_counts`` does."""
     header = _header(path)
     columns = ("threshold", *(name for name in ("alpha", "cells") if name in header))
-    rows = _by_predicate(path, columns, lambda row: dict(zip(columns, map(_read, columns, row), strict=True)))
-    cells = {name: row.get("cells", frozenset({name})) for name, row in rows.items()}
+    rows = _by_predicate(path, columns, lambda row: _threshold_row(dict(zip(columns, row, strict=True))))
+    cells = {name: frozenset({name}) if row.cells is None else row.cells for name, row in rows.items()}
     if len(frozenset().union(*cells.values())) < sum(map(len, cells.values())):
         raise DataError(f"{path}: no cell may be in two predicates, which exclude each other; nothing is decided")
     return Thresholds(
-        {name: row["threshold"] for name, row in rows.items()},
-        {name: row["alpha"] for name, row in rows.items() if "alpha" in row},
+        {name: row.threshold for name, row in rows.items()},
+        {name: row.alpha for name, row in rows.items() if row.alpha is not None},
         cells,
     )
 
 
-def _read(column: str, text: str) -> Any:
-    return _cells(text) if column == "cells" else _decimal(column, text)
+class _ThresholdRow(NamedTuple):
+    """A row of thresholds; None stands for a column that the file does not have."""
+
+    threshold: Fraction
+    alpha: Fraction | None
+    cells: frozenset[str] | None
+
+
+def _threshold_row(texts: Mapping[str, str]) -> _ThresholdRow:
+    return _ThresholdRow(
+        _decimal("threshold", texts["threshold"]),
+        _decimal("alpha", texts["alpha"]) if "alpha" in texts else None,
+        _cells(texts["cells"]) if "cells" in texts else None,
+    )
 
 
 def _by_predicate(path: Path, columns: tuple[str, ...], read: Callable[[list[str]], T]) -> dict[str, T]:
@@ -299,7 +312,7 @@ class _Reader:
             return self.tree(node["not"], place, negated=not negated, depth=depth + 1)
         return self.leaf(node, place, negated=negated)
 
-    def join(self, kind: str, node: dict[str, Any], place: str, *, negated: bool, depth: int) -> Tree:
+    def join(self, kind: str, node: JsonObject, place: str, *, negated: bool, depth: int) -> Tree:
         self.only(node, (kind, "disjoint"), place)
         listed, disjoint = node[kind], node.get("disjoint", False)
         if not isinstance(listed, list) or not listed:
@@ -309,7 +322,7 @@ class _Reader:
         parts = [self.tree(each, f"{place}/{i}", negated=negated, depth=depth + 1) for i, each in enumerate(listed)]
         return Join("and" if (kind == "and") != negated else "or", tuple(parts), disjoint)
 
-    def leaf(self, node: dict[str, Any], place: str, *, negated: bool) -> Leaf:
+    def leaf(self, node: JsonObject, place: str, *, negated: bool) -> Leaf:
         self.only(node, _FIELDS, place)
         source = self.named(node, place)
         if negated:
@@ -328,7 +341,7 @@ class _Reader:
         self.queries[place] = _TableQuery(source, limits, inorder, compared)
         return Leaf(place, inorder, source.measure.sensitivity(limits.thresholds.values()))
 
-    def named(self, node: dict[str, Any], place: str) -> Source:
+    def named(self, node: JsonObject, place: str) -> Source:
         source = self.source
         for name in ("counts", "thresholds"):
             if name in node:
@@ -347,7 +360,7 @@ class _Reader:
             source = replace(source, measure=self.measure(node, place))
         return source
 
-    def measure(self, node: dict[str, Any], place: str) -> Measure:
+    def measure(self, node: JsonObject, place: str) -> Measure:
         aggregate, bounds, resolution = (node.get(name) for name in ("aggregate", "bounds", "resolution"))
         if aggregate not in get_args(Aggregate):
             self.refuse(place, f'"aggregate" must be one of {", ".join(get_args(Aggregate))}')
@@ -364,7 +377,7 @@ class _Reader:
         except UsageError as error:
             self.refuse(place, str(error))
 
-    def only(self, node: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    def only(self, node: JsonObject, known: tuple[str, ...], place: str) -> None:
         for name in node:
             if name not in known:
                 self.refuse(place, f"unknown entry {json.dumps(name)[:60]}; known entries here are {', '.join(known)}")
@@ -386,7 +399,7 @@ def _read_query(path: Path) -> Any:
         raise UsageError(f"{path}: must be JSON, in which no object has an entry twice") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> JsonObject:
     made = dict(pairs)
     if len(made) < len(pairs):
         raise ValueError
@@ -399,11 +412,11 @@ def _decimal_of(text: str) -> Fraction:
     return Fraction(text)
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, int | Fraction) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
-def _same(names: Any, others: Any) -> None:
+def _same(names: object, others: object) -> None:
     if names != others:
         raise DataError("counts and thresholds must be of the same predicates; nothing is decided")
 

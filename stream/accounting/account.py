@@ -37,7 +37,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import orjson
 
@@ -72,7 +72,17 @@ from stream.accounting.units import (
 from stream.errors import UsageError
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import PURE, WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, WindowCharges
+from stream.records import (
+    PURE,
+    WAITING,
+    AttributeCharge,
+    Charge,
+    CountCharge,
+    JsonObject,
+    Micros,
+    Published,
+    WindowCharges,
+)
 from stream.schemas import LEAKAGE, json_float, rfc3339
 
 # Privacy units of one reader.
@@ -230,7 +240,7 @@ class Account:
             reader: self._units(state, reader, item.window_end, paid, state.days, counted=not attributes)
             for reader in self.readers
         }
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "v": 1,
             "site": self.site,
             "window_end": rfc3339(item.window_end),

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import orjson
 
@@ -25,6 +25,7 @@ from stream.accounting.ledger import GENESIS, Entry, chain_hash, nano
 from stream.domains import Domain
 from stream.errors import AuditError
 from stream.policy.fields import parse_amount
+from stream.records import JsonObject
 
 
 class ChainLink(NamedTuple):
@@ -116,7 +117,7 @@ class Compared(NamedTuple):
 
 
 def compare_records(
-    entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, unreleased: frozenset[str] = frozenset()
+    entries: Iterable[Entry], records: Iterable[JsonObject], *, unreleased: frozenset[str] = frozenset()
 ) -> Compared:
     """Compare charges with the published records, except answers to queries.
 
@@ -183,7 +184,7 @@ def by_release(missing: Iterable[Entry]) -> list[MissingRecords]:
     return [MissingRecords(*name, len(each), min(each), max(each)) for name, each in sorted(ends.items())]
 
 
-def _refuse_difference(where: str, entry: Entry, record: Mapping[str, Any]) -> None:
+def _refuse_difference(where: str, entry: Entry, record: JsonObject) -> None:
     report = entry["epsilon"], entry["nano"], entry["outcome"]
     try:
         spend = parse_amount(record["spend"])
@@ -229,7 +230,7 @@ class LedgerStart:
         return {"sites": sites, "mac": self.mac}
 
     @classmethod
-    def of_document(cls, ledger: str, partition: int, body: Mapping[str, Any]) -> LedgerStart:
+    def of_document(cls, ledger: str, partition: int, body: JsonObject) -> LedgerStart:
         """Return the start stored under a name; KeyError, TypeError or ValueError if it is malformed."""
         sites = {
             str(site): Start(ChainLink(int(sequence), str(head)), int(unreleased))

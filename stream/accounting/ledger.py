@@ -181,7 +181,7 @@ def owner_of_account(account: str) -> tuple[str, str]:
     return release, audience
 
 
-def chain_hash(body: Mapping[str, Any]) -> str:
+def chain_hash(body: Mapping[str, object]) -> str:
     """Return the hash of an entry without its ``hash``, ``mac`` and ``v``: SHA-256 of its sorted JSON."""
     covered = {name: value for name, value in body.items() if name not in {"hash", "mac", "v"}}
     return hashlib.sha256(orjson.dumps(covered, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -33,6 +33,7 @@ from stream.accounting.ledger import GENESIS, chain_hash
 from stream.domains import Domain
 from stream.errors import AuditError, UsageError
 from stream.keys import Keys
+from stream.records import JsonObject
 
 # Composition by predicate.
 
@@ -186,7 +187,7 @@ def not_an_entry(number: int) -> AuditError:
     return AuditError(f"ledger of decisions: entry {number} must be whole, follow the one before it and be of this key")
 
 
-def _extended(ledger: AnswerLedger, entry: dict[str, Any], keys: Keys) -> AnswerLedger:
+def _extended(ledger: AnswerLedger, entry: JsonObject, keys: Keys) -> AnswerLedger:
     theta: Theta = {frozenset(map(str, cells)): Fraction(nano, _NANO) for cells, nano in entry["theta"]}
     charge = Charge(entry["label"], theta, entry["everywhere"], entry["commitment"])
     if charge.label in ledger.charges:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stream.accounting.leakage.entries import vector
 from stream.decisions.beliefs import Beliefs, beliefs
@@ -76,7 +76,7 @@ def _number(allowed: Beliefs) -> int:
 # The interface of ``tacet leakage min-entropy``.
 
 
-def min_entropy(*, epsilons: object, priors: object = None) -> dict[str, Any]:
+def min_entropy(*, epsilons: object, priors: object = None) -> dict[str, float | bool]:
     """Return the least uncertainty about which predicate holds, after a predicate-wise private answer.
 
     Args:

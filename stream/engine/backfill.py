@@ -26,7 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -37,7 +37,7 @@ from stream.engine.site_engines import SiteEngine
 from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, build_stages
-from stream.policy.attributes import AttributeRelease
+from stream.policy.attributes import AttributeRelease, Value
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO
 from stream.policy.sites import Site, zones_now
@@ -271,7 +271,7 @@ class Backfill:
         }
         self._releases[site].load_full_history(self._release_state(site), entries, known)
 
-    def _is_comparable(self, entry: Mapping[str, Any]) -> bool:
+    def _is_comparable(self, entry: Entry) -> bool:
         """Whether an entry's commitment may be compared with a recording.
 
         Another policy may have read other zones of the same observations, and no noise was drawn for a denied window.
@@ -355,7 +355,7 @@ class Backfill:
                 self._engine(site).replace_account(account)
                 self.made.emitted += in_order(changed)
 
-    def _shown(self, entries: Iterable[Entry]) -> dict[str, Any]:
+    def _shown(self, entries: Iterable[Entry]) -> dict[str, Value | None]:
         """Return the attribute values that were published before, by release id."""
         queried = {entry["release_id"] for entry in entries if entry["nano"] and entry["release"] in self._of_days}
         records = [parse_record(value) for name in sorted(queried) if (value := self._history.record(name)) is not None]

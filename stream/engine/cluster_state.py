@@ -18,14 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import orjson
 
 from stream.accounting.audit import LedgerStart
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
-from stream.records import SECOND, Micros
+from stream.records import SECOND, JsonObject, Micros
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 BEAT: Micros = 5 * SECOND
 """Interval of an ingest's heartbeats."""
@@ -89,7 +92,7 @@ class ClusterState:
             msg = f"control record {kind}: must be a JSON object of version 1 with the fields of its kind"
             raise DataError(msg) from None
 
-    def _apply(self, kind: str, name: str, body: dict[str, Any] | None, stamp: Micros) -> None:
+    def _apply(self, kind: str, name: str, body: JsonObject | None, stamp: Micros) -> None:
         match kind:
             case "cluster":
                 self.id, self.partitions = (None, None) if body is None else (body["id"], body["partitions"])
@@ -127,7 +130,7 @@ class ClusterState:
         return [PolicyDocument.from_document(accepted.document) for accepted in ordered]
 
 
-def _body(value: bytes | None) -> dict[str, Any] | None:
+def _body(value: bytes | None) -> JsonObject | None:
     if value is None:
         return None
     body = dict(orjson.loads(value))
@@ -136,14 +139,14 @@ def _body(value: bytes | None) -> dict[str, Any] | None:
     return body
 
 
-def _apply(records: dict[Any, Any], name: Any, record: Any) -> None:
-    if record is None:
-        records.pop(name, None)
+def _apply(records: dict[Key, Value], key: Key, value: Value | None) -> None:
+    if value is None:
+        records.pop(key, None)
     else:
-        records[name] = record
+        records[key] = value
 
 
-def record(**fields: Any) -> bytes:
+def record(**fields: object) -> bytes:
     """Return the value of a record with these fields."""
     return orjson.dumps({"v": 1} | fields)
 
@@ -210,7 +213,7 @@ def admit(
     return records
 
 
-def engine_record(control: ClusterState, key: str | None, versions: Sequence[str], **more: Any) -> bytes:
+def engine_record(control: ClusterState, key: str | None, versions: Sequence[str], **more: object) -> bytes:
     """Return the ``engine`` record for these versions; it always keeps the retired ledgers."""
     retired = {"retired": control.retired} if control.retired else {}
     return record(key=key, mechanisms=versions[-1], versions=versions, **(retired | more))

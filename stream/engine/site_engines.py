@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from stream.accounting.account_state import AccountState
 from stream.encryption import Vault
@@ -17,7 +16,7 @@ from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
 from stream.pipeline import ABSENT, Options, Output, Pipeline, SiteState
 from stream.records import Message, Micros
-from stream.release.account_stage import current_account
+from stream.release.account_stage import CurrentAccount, current_account
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.sensing import watermark
@@ -105,7 +104,7 @@ class SiteEngine:
         through = self._state.release.released_until
         return None if through < 0 else through
 
-    def current_account(self, policy: Policy) -> dict[str, Any] | None:
+    def current_account(self, policy: Policy) -> CurrentAccount | None:
         """Return the site's current account; see ``stream.release.account_stage``."""
         return current_account(policy, self._pipeline.stages.account, self._state.account, self._state.release)
 
@@ -182,7 +181,7 @@ class SiteEngines:
         """Return the engine of a site; None if no message of the site has been read."""
         return self._engines.get(name)
 
-    def current_account(self, name: str) -> dict[str, Any] | None:
+    def current_account(self, name: str) -> CurrentAccount | None:
         """Return a site's current account; None if nothing has been released."""
         return self._engines[name].current_account(self.policy) if name in self._engines else None
 

@@ -12,7 +12,7 @@ Which states a partition may continue from is in ``continuation``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -23,7 +23,7 @@ from stream.engine.outputs import MessageMark
 from stream.errors import DataError, DestroyedKeyError
 from stream.pipeline import ABSENT, RADIOS
 from stream.policy.counts import LONGEST_W
-from stream.records import DAY, HOUR
+from stream.records import DAY, HOUR, JsonObject
 from stream.release.paid_days import ELSEWHERE
 from stream.sensing.state import FORM, SensingStatus, decode_status
 
@@ -169,7 +169,7 @@ class SnapshotHead(NamedTuple):
         """The mechanism version that made the state."""
         return self.mechanisms if self.before is None else self.before
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """Return the JSON object of a snapshot."""
         head = {
             "next": self.next_offset, "audit": self.audit_offset, "policy": self.policy,
@@ -178,7 +178,7 @@ class SnapshotHead(NamedTuple):
         return head if self.before is None else head | {"before": self.before, "adopt": True}
 
     @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> SnapshotHead:
+    def of_document(cls, document: JsonObject) -> SnapshotHead:
         """Return the head of a JSON object; DataError if it lacks a field."""
         try:
             last = document["last"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -142,9 +142,9 @@ class CountRelease(Frozen):
     """Budget per audience, for any ``privacy.w`` consecutive windows."""
 
     @model_serializer(mode="wrap")
-    def _without_default_count(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_default_count(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Omit ``count`` at its default, so that documents from before this key existed stay the same."""
-        plain: dict[str, Any] = handler(self)
+        plain: dict[str, object] = handler(self)
         if self.count == "ticks":
             plain.pop("count", None)
         return plain

@@ -12,7 +12,7 @@ import hashlib
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from pydantic import (
@@ -109,9 +109,9 @@ class PolicyDocument(Frozen):
     """Forecasts of count releases."""
 
     @model_serializer(mode="wrap")
-    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Omit ``people`` and ``forecast`` if there is none, so that documents from before these keys stay the same."""
-        plain: dict[str, Any] = handler(self)
+        plain: dict[str, object] = handler(self)
         for name in ("people", "forecast"):
             if not getattr(self, name):
                 plain.pop(name, None)

@@ -182,15 +182,15 @@ def _file(key: str, file: str, sites: Mapping[str, Any], read: ReadText) -> Name
     return found
 
 
-def _zones(site: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _zones(site: Mapping[str, object]) -> list[dict[str, object]]:
     zones = site.get("zones")
     return [zone for zone in zones if isinstance(zone, dict)] if isinstance(zones, list) else []
 
 
-def _unknown(name: str, names: SiteNames, site: Mapping[str, Any]) -> Iterator[str]:
+def _unknown(name: str, names: SiteNames, site: Mapping[str, object]) -> Iterator[str]:
     """Yield what is wrong with names of zones and floors, given the site's table in the policy."""
     zones = _zones(site)
-    known = {zone.get("id") for zone in zones}
+    known = {identity for zone in zones if isinstance(identity := zone.get("id"), str)}
     for zone in names.zones:
         if zone not in known:
             yield f"site.{name}.zones: must name zones of the policy{shown(zone)}"
@@ -203,10 +203,10 @@ def _unknown(name: str, names: SiteNames, site: Mapping[str, Any]) -> Iterator[s
         yield f"site.{name}.floors: must name every floor of the policy's zones, but lacks{shown(floor)[5:]}"
 
 
-def _merge(names: SiteNames, site: dict[str, Any]) -> None:
+def _merge(names: SiteNames, site: dict[str, object]) -> None:
     for zone in _zones(site):
-        metadata = zone.get("metadata", {})
-        if zone["id"] in names.zones and isinstance(metadata, dict):
-            zone["metadata"] = metadata | {"name": names.zones[zone["id"]]}
+        identity, metadata = zone.get("id"), zone.get("metadata", {})
+        if isinstance(identity, str) and identity in names.zones and isinstance(metadata, dict):
+            zone["metadata"] = metadata | {"name": names.zones[identity]}
     if names.floors:
         site["floors"] = [floor.id for floor in names.floors]

@@ -32,6 +32,7 @@ from stream.errors import TacetError
 from stream.policy.counts import CountRelease, Level
 from stream.policy.fields import Frozen, Ident, Name, ReadText, decimal_string
 from stream.policy.sites import Site
+from stream.records import JsonObject
 
 THOUSAND = 1000
 LARGEST = 10**9
@@ -182,7 +183,7 @@ class PeopleModel(Frozen):
         """Return the file's content."""
         return json.dumps(self._content(), indent=1).encode() + b"\n"
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> JsonObject:
         """Return the model as JSON; one that is not provisional does not name the key, and so keeps its digest."""
         return self.model_dump(mode="json", exclude={"provisional"} if self.provisional is None else set())
 

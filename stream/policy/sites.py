@@ -397,12 +397,12 @@ class Site(Frozen):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Omit keys at their defaults, so that documents from before these keys existed stay the same.
 
         Of ``validity`` and ``session_limit`` only the one that applies is in a document.
         """
-        plain: dict[str, Any] = handler(self)
+        plain: dict[str, object] = handler(self)
         for key in ("feed", "zeros", "presence", "visits", "gap", "randomised", "opt_out", "identity", *_OF_LOGINS):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)

@@ -13,7 +13,10 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic_core import ErrorDetails
 
+Location = tuple[int | str, ...]
+"""The keys and indices that lead to a value."""
 MOST_REPORTED = 5
 LONGEST_SHOWN = 60
 KIND = 2
@@ -51,7 +54,7 @@ _HEADER = re.compile(r"\s*\[\[\s*(.+?)\s*\]\]\s*(?:#.*)?")
 
 
 def refusals(
-    problems: Sequence[Any], model: type[BaseModel], document: Mapping[str, Any], text: str, of: str = "policy"
+    problems: Sequence[ErrorDetails], model: type[BaseModel], document: Mapping[str, Any], text: str, of: str = "policy"
 ) -> list[str]:
     """Return a sentence for each of the first problems of a document: key, rule and value.
 
@@ -61,7 +64,7 @@ def refusals(
     return [_sentence(problem, model, document, text, of) for problem in _causes(problems)[:MOST_REPORTED]]
 
 
-def rule_of(problem: Any) -> str:
+def rule_of(problem: ErrorDetails) -> str:
     """Return the rule that a value broke."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "value_error":
@@ -73,7 +76,7 @@ def rule_of(problem: Any) -> str:
     return next((rule for begin, rule in _KINDS if kind.startswith(begin)), "must have another form")
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a value for a message, shortened if it is long; an empty text for tables and lists."""
     if isinstance(value, dict | list | tuple | BaseModel):
         return ""
@@ -88,7 +91,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 
-def _sentence(problem: Any, model: type[BaseModel], document: Mapping[str, Any], text: str, of: str) -> str:
+def _sentence(problem: ErrorDetails, model: type[BaseModel], document: Mapping[str, Any], text: str, of: str) -> str:
     place = problem["loc"]
     where = _place(place, document, text) or of
     if problem["type"] == "extra_forbidden":
@@ -103,7 +106,7 @@ def _sentence(problem: Any, model: type[BaseModel], document: Mapping[str, Any],
     return f"{where}: {rule_of(problem)}{value}"
 
 
-def _causes(problems: Sequence[Any]) -> list[Any]:
+def _causes(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     """Omit the problem that a list is too short if the only reason is that its entries are invalid."""
     return [
         problem
@@ -112,14 +115,14 @@ def _causes(problems: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _within(place: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
+def _within(place: Location, whole: Location) -> bool:
     return len(place) > len(whole) and place[: len(whole)] == whole
 
 
 # --- where --------------------------------------------------------------------------------------------
 
 
-def _place(parts: Sequence[str | int], document: Mapping[str, Any], text: str) -> str:
+def _place(parts: Location, document: Mapping[str, Any], text: str) -> str:
     """Return the key so that a reader finds it: ``site.dbh.zones[3].capacity (id '2065', line 41)``."""
     report, value, known = "", document, []
     for number, part in enumerate(parts):
@@ -161,7 +164,7 @@ def _is_header(line: str, path: str) -> bool:
 # --- which keys there are -----------------------------------------------------------------------------
 
 
-def _nearest(place: tuple[Any, ...], model: type[BaseModel]) -> str:
+def _nearest(place: Location, model: type[BaseModel]) -> str:
     keys = {name for found in _models_at(place[:-1], model) for name in found.model_fields}
     near = difflib.get_close_matches(str(place[-1]).lower(), sorted(keys), n=1)
     if near:
@@ -169,7 +172,7 @@ def _nearest(place: tuple[Any, ...], model: type[BaseModel]) -> str:
     return f"; these are: {', '.join(sorted(keys))}" if keys else ""
 
 
-def _models_at(place: tuple[Any, ...], model: type[BaseModel]) -> list[type[BaseModel]]:
+def _models_at(place: Location, model: type[BaseModel]) -> list[type[BaseModel]]:
     """Return the possible models of a table at this location."""
     found: list[Any] = [model]
     for number, part in enumerate(place):

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 import orjson
 
-from stream.accounting.account import Account
+from stream.accounting.account import Account, UnitReport
 from stream.accounting.account_state import AccountState
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, day_model
@@ -27,13 +27,23 @@ from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
 from stream.keys import key_day_of
 from stream.operators import scan
-from stream.policy.attributes import AttributeRelease
+from stream.policy.attributes import AttributeRelease, Value
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, WindowCharges
+from stream.records import (
+    AttributeCharge,
+    Charge,
+    CountCharge,
+    DayTerms,
+    JsonObject,
+    Micros,
+    Published,
+    ReleaseId,
+    WindowCharges,
+)
 from stream.release.attribute_stage import ABSENT
 from stream.release.budgets import Budgets
 from stream.release.ledger_entries import EntryReader
@@ -46,7 +56,9 @@ from stream.schemas import parse_time, rfc3339
 class LedgerCharges:
     """Reads charges from the ledger entries of one policy."""
 
-    def __init__(self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Any], view: BudgetView) -> None:
+    def __init__(
+        self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Value | None], view: BudgetView
+    ) -> None:
         self.policy = policy
         self._version = policy.version
         self._entries = EntryReader(policy, site)
@@ -161,10 +173,10 @@ def past_account(
     site: str,
     readers: Readers | None,
     audit: Iterable[Entry],
-    outcomes: Mapping[str, Any],
+    outcomes: Mapping[str, Value | None],
     *,
     exact: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return the account records that follow from a site's audit entries, for any readers.
 
     See :func:`rebuild_account`.
@@ -177,7 +189,7 @@ def rebuild_account(
     policies: Iterable[PolicyDocument],
     site: str,
     audit: Iterable[Entry],
-    outcomes: Mapping[str, Any],
+    outcomes: Mapping[str, Value | None],
     readers: Readers | None = None,
     *,
     exact: bool = False,
@@ -217,7 +229,7 @@ def extend_account(
     policies: Iterable[PolicyDocument],
     site: str,
     audit: Iterable[Entry],
-    outcomes: Mapping[str, Any],
+    outcomes: Mapping[str, Value | None],
     readers: Readers | None = None,
     *,
     exact: bool = False,
@@ -308,14 +320,23 @@ def _charges_by_item(
 # The current account, computed from the state alone.
 
 
+class CurrentAccount(TypedDict):
+    """Those fields of an account record after counts that contain spending and remaining budget."""
+
+    site: str
+    window_end: str
+    kind: Literal["counts"]
+    audiences: dict[str, UnitReport]
+    coalition: UnitReport | None
+    left: dict[str, int]
+
+
 def current_account(
     policy: PolicyDocument, stage: Account, account: AccountState, state: ReleaseState
-) -> dict[str, Any] | None:
-    """Return the account after the latest window, in the form of its record; None before the first window.
+) -> CurrentAccount | None:
+    """Return the account after the latest window; None before the first window.
 
-    The result has those fields of a count record's account that contain spending and remaining budget: ``site``,
-    ``window_end``, ``kind``, ``audiences``, ``coalition``, ``left``. Nothing is charged. The result depends on
-    ledger and policy only.
+    Nothing is charged. The result depends on ledger and policy only.
     """
     site, end = stage.site, state.released_until
     if end < 0:

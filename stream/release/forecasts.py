@@ -25,7 +25,7 @@ from stream.errors import DataError
 from stream.mechanisms.forecast import AHEAD, HOURS, MEMORY, MISSING, SUNDAY, THOUSAND, Forecast, Hours
 from stream.policy import forecasts as policy_forecasts
 from stream.policy.document import PolicyDocument
-from stream.records import EPOCH, HOUR, Micros, Published, ReleaseId
+from stream.records import EPOCH, HOUR, JsonObject, Micros, Published, ReleaseId
 from stream.schemas import ForecastRecord, HourlyLevels, parse_record, private_topic, rfc3339
 
 BAND = 0.9
@@ -131,7 +131,7 @@ class ForecastStream:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def _record(self, record: dict[str, Any], state: ForecastState, end: Micros) -> ForecastRecord:
+    def _record(self, record: JsonObject, state: ForecastState, end: Micros) -> ForecastRecord:
         hours, parts = self._forecast(state)
         known = bool((parts.value != MISSING).any())
         identity = ReleaseId.parse(record["release_id"])._replace(release=self.name)
@@ -197,7 +197,7 @@ def _day_of(means: list[Any]) -> list[int | None]:
     return [None if mean is None else int(mean) for mean in means]
 
 
-def _released(record: dict[str, Any], nodes: tuple[str, ...]) -> dict[str, int]:
+def _released(record: JsonObject, nodes: tuple[str, ...]) -> dict[str, int]:
     """Return the released values of floors and building; nothing for a denied window."""
     levels = record.get("levels") or {}
     floors = levels.get("floor", {})

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -24,7 +23,7 @@ import orjson
 from stream.errors import DataError, PolicyError
 from stream.policy.document import PolicyDocument
 from stream.policy.people import MIXED, Band, People
-from stream.records import DAY, EPOCH, Micros, Published, ReleaseId
+from stream.records import DAY, EPOCH, JsonObject, Micros, Published, ReleaseId
 from stream.schemas import Levels, PeopleRecord, parse_record, private_topic
 
 LEAST_SHARE = 2
@@ -88,7 +87,7 @@ class PeopleStream:
         return FeedState(day, 0, {}, changed)
 
     def _record(
-        self, record: dict[str, Any], counts: dict[str, int], local: datetime, state: FeedState
+        self, record: JsonObject, counts: dict[str, int], local: datetime, state: FeedState
     ) -> PeopleRecord:  # fmt: skip
         model, unknown, bands = self._model, dict[str, str](), dict[str, Band]()
         for node, value in counts.items():
@@ -147,7 +146,7 @@ class PeopleStream:
             raise DataError("people state: must be a day, its windows, sums and changed nodes") from None
 
 
-def _nodes(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
+def _nodes(record: JsonObject) -> Iterator[tuple[str, int]]:
     """Yield the nodes of a count record with their released values; nothing for a denied window."""
     yield from ((f"zone:{name}", value) for name, value in (record["values"] or {}).items())
     levels = record.get("levels") or {}

@@ -31,7 +31,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 from stream.mechanisms.noise_parameters import tail
 from stream.mechanisms.sparse_vector import SparseVector
@@ -39,7 +38,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import WEEKDAYS, ThresholdRelease, decidable
-from stream.records import HOUR, MINUTE, SECOND, Micros
+from stream.records import HOUR, MINUTE, SECOND, JsonObject, Micros
 from stream.release.count_guarantees import LONGEST_DAY
 from stream.release.count_plan import count_plan
 from stream.release.prices import thresholds_at
@@ -129,7 +128,7 @@ class ThresholdPromise:
     given: tuple[str, ...] = ()
     """Count releases that publish the counts of its zones to all its audiences; decisions on them would be free."""
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the machine-readable form."""
         return {
             "site": self.site, "release": self.release, "audiences": list(self.audiences), "mechanism": self.mechanism,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from stream.errors import DataError
-from stream.records import CountedWindow, Message, Micros, ObservationBatch
+from stream.records import CountedWindow, JsonObject, Message, Micros, ObservationBatch
 from stream.sensing import presence, watermark
 from stream.sensing.contribution import DayCounter
 from stream.sensing.logins import LoginState
@@ -289,7 +289,7 @@ def decode_status(data: bytes) -> SensingStatus:
         raise DataError("sense state: not the byte form of a state") from None
 
 
-def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
+def _state_of(plain: JsonObject, zones: tuple[str, ...]) -> SensingState:
     if plain["form"] != FORM:
         raise ValueError("form")
     stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]

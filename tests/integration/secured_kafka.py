@@ -20,7 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest
 
 from connectors.storage.kafka.acls import BROKER_SETTINGS, Foreign, User, document, run_user, users
-from connectors.storage.kafka.connection import Access
+from connectors.storage.kafka.connection import Access, KafkaArguments
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
 from tests.acceptance.command_line import here
@@ -117,7 +117,7 @@ class Secured:
         """Return this process's environment, but for whose it is."""
         return {**os.environ, **self.variables(name), **more}
 
-    def arguments(self, name: str) -> dict[str, Any]:
+    def arguments(self, name: str) -> KafkaArguments:
         """Return a user's options for clients of aiokafka."""
         return Access(self.known_as(name)).arguments()
 

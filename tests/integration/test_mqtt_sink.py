@@ -14,7 +14,7 @@ import aiomqtt
 import pytest
 
 from connectors.sinks import mqtt
-from connectors.sinks.feed import deliver_releases
+from connectors.sinks.feed import deliver_releases, notes_of
 from connectors.sinks.mqtt import Broker, MqttSink
 from connectors.storage.site_metadata import SitesMetadata, ZoneEntry
 from connectors.subscribe.cursor import Cursor
@@ -50,7 +50,7 @@ async def sinking(broker: Running, folder: Path, home_assistant: str | None = No
     """A sink at work, which is killed at the end."""
     cursor = Cursor(folder / "cursor")
     sink = MqttSink(
-        Broker("127.0.0.1", broker.port, tls=False), PREFIX, cursor.notes, SITES, home_assistant=home_assistant
+        Broker("127.0.0.1", broker.port, tls=False), PREFIX, notes_of(cursor), SITES, home_assistant=home_assistant
     )
     source: Any = {"store": folder / "store", "audience": "public"}
     works = [asyncio.create_task(w) for w in (sink.run(), deliver_releases(source, cursor, sink.deliver, sink.deliver))]

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from connectors.secrets.private_files import read_secrets
 from connectors.sinks import webhooks
-from connectors.sinks.feed import deliver_releases
+from connectors.sinks.feed import deliver_releases, notes_of
 from connectors.sinks.triggers import Trigger
 from connectors.sinks.webhooks import WebhookSink, _ReceiverBusyError
 from connectors.storage.kafka.client import partition_of
@@ -95,7 +95,7 @@ async def report(
 ) -> None:
     """Report what the store holds and has not been reported."""
     cursor = Cursor(folder / "cursor")
-    sink = WebhookSink(receiver.url, lambda: (secret,), trigger, cursor.notes)
+    sink = WebhookSink(receiver.url, lambda: (secret,), trigger, notes_of(cursor))
     source: Any = {"store": folder / "store", "audience": "public"}
     try:
         await deliver_releases(source, cursor, sink.deliver, None if from_start else sink.begin, until_end=True)

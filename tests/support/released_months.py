@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.documents.month import Month
+from connectors.storage.site_metadata import SiteMetadata
 from stream.records import EPOCH, SECOND, Micros
 from stream.schemas import rfc3339
 
 Ints = NDArray[np.int64]
-SITE: dict[str, Any] = {
+SITE: SiteMetadata = {
     "v": 1, "site": "dbh", "name": "Library", "timezone": "Europe/Berlin", "tick_seconds": 1800,
     "zones": [
         {"zone": "hall", "floor": "1", "kind": "hall", "capacity": 120, "metadata": {"name": "Great hall"}},
@@ -24,7 +25,7 @@ SITE: dict[str, Any] = {
 ZONES = tuple(zone["zone"] for zone in SITE["zones"])
 
 
-def starts(month: Month, site: Mapping[str, Any] = SITE) -> list[Micros]:
+def starts(month: Month, site: SiteMetadata = SITE) -> list[Micros]:
     """Return the starts of a month's windows."""
     from zoneinfo import ZoneInfo
 
@@ -40,7 +41,7 @@ def noise(random: np.random.Generator, scale: float, size: tuple[int, ...]) -> I
 
 def bodies(
     month: Month, truth: Mapping[str, Callable[[Micros], int]] | Mapping[str, Ints], *, seed: int = 1,
-    scale: float = 1.0, site: Mapping[str, Any] = SITE, coverage: Callable[[Micros], float] = lambda _: 1.0,
+    scale: float = 1.0, site: SiteMetadata = SITE, coverage: Callable[[Micros], float] = lambda _: 1.0,
     more: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Yield the records of ``laplace`` on zones and building, whose true counts are given by window."""

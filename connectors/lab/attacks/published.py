@@ -9,7 +9,7 @@ if these are published, else floors, else the building.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from stream.lab.attackers.beliefs import Flags, Ints
 from stream.lab.attackers.likelihoods import NoiseDistribution
 from stream.policy.counts import CountRelease
 from stream.policy.sites import Zone
-from stream.records import OccupancyWindow, Published
+from stream.records import JsonObject, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
@@ -149,7 +149,7 @@ class _Read(NamedTuple):
     laws: tuple[NoiseDistribution, ...] | None
 
 
-def _read(record: Mapping[str, Any], reads: Reads, nodes: Nodes, release: CountRelease) -> _Read:
+def _read(record: JsonObject, reads: Reads, nodes: Nodes, release: CountRelease) -> _Read:
     """Return a record's value of each node, and the law of its noise if that is known exactly."""
     if not record["released"]:
         return _Read([0] * len(nodes.names), False, None)
@@ -159,13 +159,13 @@ def _read(record: Mapping[str, Any], reads: Reads, nodes: Nodes, release: CountR
     return _Read(values, True, _laws(record, nodes) if plain else None)
 
 
-def _of(zones: Mapping[str, Any] | None, levels: Mapping[str, Any], level: str, name: str) -> Any:
+def _of(zones: JsonObject | None, levels: JsonObject, level: str, name: str) -> Any:
     if level == "zone":
         return (zones or {})[name]
     return levels["building"] if level == "building" else levels["floor"][name]
 
 
-def _laws(record: Mapping[str, Any], nodes: Nodes) -> tuple[NoiseDistribution, ...]:
+def _laws(record: JsonObject, nodes: Nodes) -> tuple[NoiseDistribution, ...]:
     """Return the law of each node's noise; floors and building have noise of their own if no zones are published."""
     kind, own = record.get("noise", "laplace"), record.get("levels_noise_scale") or {}
     return tuple(NoiseDistribution(kind, _of(record["noise_scale"], own, *name)) for name in nodes.names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -17,6 +17,7 @@ from connectors.lab.plots import drawing
 from stream.lab.attackers.beliefs import Floats
 from stream.lab.attackers.localised import CLASSES, Success
 from stream.lab.attackers.membership import LEVEL, most_shown
+from stream.records import JsonObject
 from stream.schemas import json_float
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ COLUMNS = 3
 """Panels beside each other."""
 
 
-def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
+def report(attack: Attack, attacker: str, span_minutes: int) -> JsonObject:
     """Return all results as plain objects; restricted."""
     return {
         "restricted": True,
@@ -48,7 +49,7 @@ def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
     }
 
 
-def _people_found(found: FoundPeople) -> dict[str, Any]:
+def _people_found(found: FoundPeople) -> JsonObject:
     return {
         **found.reads,
         "title": found.title,
@@ -68,7 +69,7 @@ def _success(success: Success) -> dict[str, float]:
     return {**success._asdict(), "share": success.share}
 
 
-def _tracking_entry(followed: TrackingResult) -> dict[str, Any]:
+def _tracking_entry(followed: TrackingResult) -> JsonObject:
     one, two, three = followed.believed
     return {
         **followed.channel._asdict(),
@@ -187,7 +188,7 @@ def _draw_tracking(followed: Sequence[TrackingResult], folder: Path) -> None:
         made.legend()
 
 
-def membership_report(tried: Sequence[MembershipTrial], runs: int) -> dict[str, Any]:
+def membership_report(tried: Sequence[MembershipTrial], runs: int) -> JsonObject:
     """Return the results of membership trials as plain objects."""
     level = LEVEL / max(1, len(tried))
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from connectors.lab.experiments.decisions import (
     BETA,
@@ -22,6 +22,7 @@ from connectors.lab.experiments.decisions import (
 from connectors.lab.plots import INK, SERIES, drawing
 from stream.decisions.plan import Mechanism
 from stream.lab.simulator.threshold_tables import QUERIES, Query
+from stream.records import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,20 +46,20 @@ Days = Mapping[str, Sequence[DayResult]]
 _DAYS = {"6.3": "All of two conditions, by the day (6.3)", "6.4": "Any of two conditions, by the day (6.4)"}
 
 
-def document(extent: Extent, found: Found, days: Days) -> dict[str, Any]:
+def document(extent: Extent, found: Found, days: Days) -> JsonObject:
     """Return all results as JSON; every number is of simulated data."""
     rows = [result.row(figure) for figure, points in found.items() for result in points]
     rows += [result.row(figure) for figure, points in days.items() for result in points]
     return {"simulated": True, "seed": extent.seed, "runs": extent.runs, "form": extent.form, "results": rows}
 
 
-def write(folder: Path, made: Mapping[str, Any], found: Found, days: Days) -> None:
+def write(folder: Path, report: JsonObject, extent: Extent, found: Found, days: Days) -> None:
     """Write ``results.json`` and ``tables.md``."""
-    (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    (folder / "results.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     parts = [
-        f"# Threshold decisions on simulated data\n\nSeed {made['seed']}, {made['runs']} runs, {made['form']} form."
+        f"# Threshold decisions on simulated data\n\nSeed {extent.seed}, {extent.runs} runs, {extent.form} form.",
+        f"## Distances from the thresholds (5.5)\n\n{_near(extent.seed)}",
     ]
-    parts.append("## Distances from the thresholds (5.5)\n\n" + _near(made["seed"]))
     parts += [f"## {title}\n\n{_table(figure, found[figure])}" for figure, title in FIGURES.items()]
     parts += [f"## {title}\n\n{_by_day(days[figure])}" for figure, title in _DAYS.items()]
     (folder / "tables.md").write_text("\n\n".join(parts) + "\n", "utf-8")

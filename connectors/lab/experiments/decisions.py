@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from stream.decisions.plan import DecisionTerms, Form, Mechanism
 from stream.decisions.progressive import Run, Table, decide, price_of, rates
 from stream.domains import Domain
 from stream.lab.simulator.threshold_tables import QUERIES, Ints, Query, aggregates, rides
+from stream.records import JsonObject
 
 Level = Literal["high", "medium", "low"]
 LEVELS: dict[Level, Fraction] = {"high": Fraction(1), "medium": Fraction(4, 5), "low": Fraction(3, 5)}
@@ -95,7 +96,7 @@ class Result(NamedTuple):
     fpr: float | None
     runs: int
 
-    def row(self, figure: str) -> dict[str, Any]:
+    def row(self, figure: str) -> JsonObject:
         """Return the result as JSON."""
         settings = {name: getattr(self.setting, name) for name in Setting.__slots__}
         settings = {name: float(value) if isinstance(value, Fraction) else value for name, value in settings.items()}
@@ -213,7 +214,7 @@ class DayResult:
     fpr: float | None
     runs: int
 
-    def row(self, figure: str) -> dict[str, Any]:
+    def row(self, figure: str) -> JsonObject:
         """Return the result as JSON."""
         found = {name: getattr(self, name) for name in self.__slots__ if name != "kind"}
         return {"figure": figure, **found, "denied": self.epsilon > EPSILON_MAX}

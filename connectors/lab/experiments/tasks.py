@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from connectors.lab.simulation.lessons import (
     EPSILONS,
@@ -24,6 +24,7 @@ from connectors.lab.simulation.lessons import (
     drawn,
 )
 from stream.lab.evaluation import FULL, WORTHLESS, Score
+from stream.records import JsonObject
 
 BLIND: dict[Task, str] = {"above": "0", "region": "", "stuck": "12:00", "event": "12:00"}
 """Answers without a look; of regions the first by name."""
@@ -62,7 +63,7 @@ class Result(NamedTuple):
     """Mean distance from the truth, in ``unit``."""
     unit: str
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonObject:
         """Return the result as JSON."""
         return self._asdict()
 
@@ -113,7 +114,7 @@ def _result(task: Task, mechanism: str, epsilon: str | None, scores: Sequence[Sc
     )  # fmt: skip
 
 
-def document(extent: Extent, found: Sequence[Result]) -> dict[str, Any]:
+def document(extent: Extent, found: Sequence[Result]) -> JsonObject:
     """Return all results as JSON; every number is of simulated people."""
     extents = {"runs": extent.runs, "rounds": extent.rounds, "worthless_from": WORTHLESS}
     return {"simulated": True} | extents | {"results": [each.row() for each in found]}

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from connectors.operations.audit.verification import AuditBundle
 from connectors.storage.audit_chains import Heads, heads_of, parse_entries
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import read
-from connectors.storage.kafka.topic_readers import (
-    last_snapshots,
-    topic_names,
-)
-from connectors.storage.kafka.topic_tail import (
-    by_sequence,
-    consume,
-)
+from connectors.storage.kafka.topic_readers import last_snapshots, topic_names
+from connectors.storage.kafka.topic_tail import by_sequence, consume
+from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe
 from stream.engine.cluster_state import ClusterState
 from stream.schemas import AUDIT, CONTROL, is_private
@@ -44,7 +38,7 @@ async def cluster_bundle(servers: str, *, records: bool = False) -> AuditBundle:
     )
 
 
-async def _published(servers: str) -> list[dict[str, Any]]:
+async def _published(servers: str) -> list[Release]:
     """Return the private records of all audiences."""
     names = [name.split(".") for name in await topic_names(servers) if is_private(name)]
     return [

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -33,7 +33,7 @@ def read_heads(file: Path) -> list[SignedHead]:
 def read_bundle_file(file: Path) -> tuple[AuditBundle, list[SignedHead]]:
     """Return the audit bundle of a file, which has no state, and its signed heads."""
     heads: list[SignedHead] = []
-    entries: list[dict[str, Any]] = []
+    entries: list[Entry] = []
     lines = _lines(file)
     for line, record in zip(lines, parse_entries(lines), strict=True):
         if "head" in record:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from connectors.keys import key_files
 from connectors.storage.audit_chains import Heads, audit_of, heads_of, parse_entries
@@ -45,14 +45,14 @@ from stream.keys import Keys
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.sites import Site
-from stream.records import OccupancyWindow
+from stream.records import JsonObject, OccupancyWindow
 from stream.release.backfill import BackfillStage
 from stream.release.validation import Policy, validate
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 
 
 def compare_commitments(
-    entries: Iterable[Entry], counted: Iterable[Mapping[str, Any]], policies: Iterable[PolicyDocument], keys: Keys
+    entries: Iterable[Entry], counted: Iterable[JsonObject], policies: Iterable[PolicyDocument], keys: Keys
 ) -> int:
     """Return how many commitments were compared; AuditError names the first one that does not match."""
     known = {policy.version: policy for policy in policies}
@@ -75,7 +75,7 @@ def _of_counts(policy: PolicyDocument, release: str) -> bool:
     return any(isinstance(each, CountRelease) and each.name == release for each in policy.release)
 
 
-def _window(policy: PolicyDocument, site: str, record: Mapping[str, Any]) -> OccupancyWindow | None:
+def _window(policy: PolicyDocument, site: str, record: JsonObject) -> OccupancyWindow | None:
     """Return the window that was counted; None if it was counted in other zones."""
     place = policy.site.get(site)
     if place is None or {zone.id for zone in place.zones} != set(record["counts"]):
@@ -83,7 +83,7 @@ def _window(policy: PolicyDocument, site: str, record: Mapping[str, Any]) -> Occ
     return counted_window(place, site, record)
 
 
-def counted_window(place: Site, site: str, record: Mapping[str, Any]) -> OccupancyWindow:
+def counted_window(place: Site, site: str, record: JsonObject) -> OccupancyWindow:
     """Return the window of a restricted record of true counts that is about the zones of this site."""
     end, bounded = parse_time(record["window_end"]), record.get("bounded")
     days = place.privacy_days
@@ -115,7 +115,7 @@ def _compare(entries: Iterable[Entry], window: OccupancyWindow | None, policy: P
     return compared
 
 
-Entries = Sequence[Mapping[str, Any]]
+Entries = Sequence[Entry]
 
 
 def keys_of(key_file: Path) -> key_files.FileKeys:
@@ -186,7 +186,7 @@ class AuditBundle:
 
     entries: Sequence[Entry]
     states: list[Heads]
-    records: Sequence[Mapping[str, Any]] | None = None
+    records: Sequence[JsonObject] | None = None
     """The published records, read after the entries; None if they are not compared."""
     policies: list[bytes] = field(default_factory=list)
     counted: Callable[[Vault | None], list[bytes]] = _nothing_counted
@@ -279,7 +279,7 @@ class AuditReport:
         """Whether every check that was possible has passed."""
         return self.first_break is None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the object that ``--json`` prints."""
         return {
             "ok": self.ok,

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import orjson
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -32,7 +31,7 @@ from connectors.operations.audit.verification import AuditBundle, compare, store
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.operations.doctor.live_check import drops
 from connectors.operations.recovery.store import key_obstacles
-from connectors.operations.status import describe
+from connectors.operations.status import SiteStatus, describe
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
 from connectors.sources.ingest.receiver import KERNEL
 from connectors.sources.ingest.state import Pair
@@ -162,7 +161,7 @@ def store(folder: Path, policy: Policy, now: Micros) -> Iterator[Finding]:
     yield from records(store_bundle(folder, records=True))
 
 
-def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:
+def _site(name: str, site: SiteStatus, now: Micros) -> Iterator[Finding]:
     if site["closed"]:
         yield wrong(
             SITE,

@@ -6,11 +6,12 @@ Every number of a guarantee is taken from ``guarantee_figures``, which ``tacet p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from connectors.documents.template import Figure, Row, Tables, Template, Value, Word
+from connectors.operations.account import AccountSummary, spent_by_reader
 from connectors.operations.policy.guarantee_figures import CountFigures, PseudonymChange, guarantee_figures
 from connectors.operations.policy.guarantees import spaced, unit_rows
 from connectors.storage.kafka.topic_settings import (
@@ -60,7 +61,7 @@ class Installation(NamedTuple):
     """Whether the controller is a public authority in the performance of its tasks; None: not said."""
 
 
-def facts(policy: Policy, installation: Installation, account: Mapping[str, Any] | None = None) -> Tables:
+def facts(policy: Policy, installation: Installation, account: AccountSummary | None = None) -> Tables:
     """Return all tables of a dossier.
 
     Args:
@@ -344,13 +345,13 @@ def _topic(name: str) -> Row:
     return Row(name, {"topic": name, "what": what, "kept": f"1/key, {days}" if compacted else days})
 
 
-def _spent(account: Mapping[str, Any]) -> Iterator[Row]:
+def _spent(account: AccountSummary) -> Iterator[Row]:
     """Yield what a person's and a device's day have cost so far, for every reader."""
     for name, site in account["sites"].items():
         last = site["last"]
         counted = site.get("feed") == "counts"
         who = "person" if counted else "login" if site.get("identity") == "login" else "device"
-        readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
+        readers = spent_by_reader(last)
         for unit in SPENT:
             words = Word(unit.replace("device", who))
             for row in unit_rows(list(readers.values()), (unit,), counted=counted):

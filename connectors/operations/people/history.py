@@ -33,7 +33,7 @@ from stream.policy.counts import LEVELS, CountRelease, Level
 from stream.policy.fields import decimal_string
 from stream.policy.people import level_of
 from stream.policy.sites import Site
-from stream.records import EPOCH, Micros
+from stream.records import EPOCH, JsonObject, Micros
 from stream.schemas import parse_record, parse_time
 
 _COLUMNS = ("end", "node", "value")
@@ -97,7 +97,7 @@ def from_file(path: Path, of: Subscription, nodes: frozenset[str]) -> History:
     return _from_rows(path, of, nodes)
 
 
-def from_records(records: Iterable[Mapping[str, Any]], of: Subscription) -> History:
+def from_records(records: Iterable[JsonObject], of: Subscription) -> History:
     """Return the history in records; other releases, sites and audiences are skipped.
 
     Raises:
@@ -123,7 +123,7 @@ def from_records(records: Iterable[Mapping[str, Any]], of: Subscription) -> Hist
     return found
 
 
-def _nodes(record: Mapping[str, Any], of: Subscription) -> Iterator[tuple[str, int, Noise | None]]:
+def _nodes(record: JsonObject, of: Subscription) -> Iterator[tuple[str, int, Noise | None]]:
     scales = {f"zone:{name}": float(scale) for name, scale in record["noise_scale"].items()}
     kind, plain = record.get("noise", "laplace"), record["mechanism"] == "laplace"
     for name, value in (record["values"] or {}).items():

@@ -25,7 +25,7 @@ from stream.policy.document import Release
 from stream.policy.fields import decimal_string
 from stream.policy.people import People
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import SECOND
+from stream.records import SECOND, JsonObject
 from stream.release.forecasts import BAND as FORECAST_BAND
 from stream.release.prices import RunPrice
 from stream.release.validation import Policy
@@ -156,7 +156,7 @@ class ZoneMetadata(_Described):
     floor: str
     kind: str
     capacity: int
-    metadata: dict[str, Any]
+    metadata: JsonObject
     """Names of the policy's own: name, brick, rec, bacnet and others."""
 
 
@@ -181,7 +181,7 @@ class SiteMetadata(_Described):
 
 # The costs of each private topic's records according to the policy: the ``x-privacy`` of a contract.
 
-PrivacyTerms = dict[str, Any]
+PrivacyTerms = JsonObject
 
 
 def privacy_terms(policy: Policy) -> Iterator[tuple[str, str, PrivacyTerms]]:
@@ -199,7 +199,7 @@ def privacy_terms(policy: Policy) -> Iterator[tuple[str, str, PrivacyTerms]]:
             yield from ((who, release.name, _decided(policy, release, who)) for who in release.audiences)
 
 
-def _sites(policy: Policy, release: Release) -> dict[str, Any]:
+def _sites(policy: Policy, release: Release) -> dict[str, dict[str, int | str]]:
     return {
         name: {"tick_seconds": site.tick // SECOND, "window_seconds": site.tick // SECOND, "timezone": site.timezone}
         for name, site in policy.site.items()
@@ -237,7 +237,7 @@ def _count_topics(policy: Policy, release: CountRelease) -> Iterator[tuple[str, 
             yield audience, forecast.release_name, free | {"forecast": {"band": FORECAST_BAND}}
 
 
-def _people_terms(people: People) -> dict[str, Any]:
+def _people_terms(people: People) -> JsonObject:
     """Return what a stream of people is computed by, and what its ground truth cost."""
     truth = people.model.truth
     cost = {"public": True} if truth.public else {"unit": "one person at one window", "epsilon": truth.epsilon}
@@ -248,15 +248,16 @@ def _people_terms(people: People) -> dict[str, Any]:
 
 def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: Fraction) -> PrivacyTerms:
     unit = "device_day" if release.by_day else "w_windows" if release.w else "window"
+    sites = _sites(policy, release)
     terms: PrivacyTerms = {
         "unit": unit, "epsilon": decimal_string(epsilon), "delta": _delta(policy, release),
         "mechanism": release.mechanism, "noise": release.noise, "levels": list(release.levels_up),
-        "sites": _sites(policy, release),
+        "sites": sites,
     }  # fmt: skip
     if release.by_changes:
         terms["count"] = release.count
     if release.by_day:
-        terms |= _bounds(policy, terms["sites"], changes=release.by_changes)
+        terms |= _bounds(policy, sites, changes=release.by_changes)
     if release.w:
         terms["w"] = release.w
     if audience in release.daily_budget:
@@ -267,17 +268,15 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: 
 def _decided(policy: Policy, release: ThresholdRelease, audience: str) -> PrivacyTerms:
     """Return the terms of decisions: the cost of a run and the maximal cost of a day, or the counts that make them
     free."""
-    terms: PrivacyTerms = {
-        "alert": release.alert, "level": release.level, "miss": decimal_string(release.miss),
-        "sites": _sites(policy, release),
-    }  # fmt: skip
+    sites = _sites(policy, release)
+    terms = {"alert": release.alert, "level": release.level, "miss": decimal_string(release.miss)}
     counts_release = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
     if counts_release is not None:
         counts = _count_terms(policy, counts_release, audience, counts_release.epsilon[audience])
-        return counts | {"free_with": counts_release.name, "threshold": terms}
-    prices = {site: RunPrice.of(policy, release, site) for site in terms["sites"]}
+        return counts | {"free_with": counts_release.name, "threshold": terms | {"sites": sites}}
+    prices = {site: RunPrice.of(policy, release, site) for site in sites}
     return {
-        "unit": "device_day", "mechanism": release.mechanism, "delta": "0", "sites": terms.pop("sites"),
+        "unit": "device_day", "mechanism": release.mechanism, "delta": "0", "sites": sites,
         "epsilon": decimal_string(max(price.day for price in prices.values())), "threshold": terms,
         "runs": {
             site: {"epsilon": decimal_string(price.run), "most_a_day": price.most} for site, price in prices.items()
@@ -334,12 +333,12 @@ def contract_files(policy: Policy, audiences: Collection[str] = ()) -> dict[str,
 # --- schemas ------------------------------------------------------------------------------------------
 
 
-def record_schema(name: str) -> dict[str, Any]:
+def record_schema(name: str) -> JsonObject:
     """Return the JSON Schema (2020-12) of a record of ``MODELS``."""
     return {"$schema": DIALECT, "$id": f"tacet:{name}:v1"} | _schema(MODELS[name])
 
 
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
+def _schema(model: type[BaseModel]) -> JsonObject:
     schema, words = model.model_json_schema(mode="serialization"), _words(model)
     schema = _inlined(schema, schema.get("$defs", {}))
     fields = {name: _field(name, field, words) for name, field in schema["properties"].items()}
@@ -353,9 +352,9 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-def _field(name: str, schema: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+def _field(name: str, schema: JsonObject, words: Mapping[str, str]) -> JsonObject:
     """Return a field's schema, with its description and constraints that the type does not express."""
-    own: dict[str, Any] = {"description": words[name]} if name in words else {}
+    own: JsonObject = {"description": words[name]} if name in words else {}
     if name in _TIMES:
         own["format"] = "date-time"
     if name in _DECIMALS:
@@ -363,7 +362,7 @@ def _field(name: str, schema: Mapping[str, Any], words: Mapping[str, str]) -> di
     return {**schema, **own}
 
 
-def _inlined(schema: Any, models: Mapping[str, Any]) -> Any:
+def _inlined(schema: Any, models: JsonObject) -> Any:
     """Return a schema in which references to other models are replaced by their schemas, without titles and
     defaults: absent fields are omitted in records."""
     if isinstance(schema, list):
@@ -392,7 +391,7 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
 # --- AsyncAPI -----------------------------------------------------------------------------------------
 
 
-def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
+def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> JsonObject:
     """Return the AsyncAPI document of a policy's readable topics: messages, audiences and prices.
 
     The account is left out if only some audiences are selected: its readers see every audience's outcomes.
@@ -419,7 +418,7 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
     }
 
 
-def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str, JsonObject]]:
     for audience, name, terms in privacy_terms(policy):
         if audiences and audience not in audiences:
             continue
@@ -428,13 +427,13 @@ def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str,
         yield f"{audience}.{name}", _channel(topic, words, record, terms)
 
 
-def _record_of(terms: Mapping[str, Any]) -> str:
+def _record_of(terms: PrivacyTerms) -> str:
     """Return the kind of a private topic's records, by its terms."""
     kinds = ("attributes", "threshold", "people", "forecast")
     return _PRIVATE[next((place for place, kind in enumerate(kinds, 1) if kind in terms), 0)]
 
 
-def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, JsonObject]]:
     """Yield the channels that belong to no audience; reading them costs nothing beyond the releases."""
     if account:
         readers = [audience.name for audience in policy.audience]
@@ -444,7 +443,7 @@ def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, di
     yield "metadata", _channel(METADATA, words, "site-metadata", {"spend": "0"})
 
 
-def _channel(topic: str, words: str, record: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+def _channel(topic: str, words: str, record: str, terms: PrivacyTerms) -> JsonObject:
     return {
         "address": topic,
         "description": words,
@@ -454,7 +453,7 @@ def _channel(topic: str, words: str, record: str, terms: Mapping[str, Any]) -> d
     }
 
 
-def _message(name: str) -> dict[str, Any]:
+def _message(name: str) -> JsonObject:
     """Return the message of a record; those of private topics are CloudEvents."""
     traits = {"traits": [{"$ref": "#/components/messageTraits/cloudEvent"}]} if name in _PRIVATE else {}
     return {
@@ -467,8 +466,8 @@ def _message(name: str) -> dict[str, Any]:
     }
 
 
-def _event_headers() -> dict[str, Any]:
-    properties: dict[str, dict[str, Any]] = {name: {"type": "string"} for name in _HEADERS}
+def _event_headers() -> JsonObject:
+    properties: dict[str, JsonObject] = {name: {"type": "string"} for name in _HEADERS}
     properties["ce_id"]["description"] = "release_id: copies of a record have the same"
     properties["ce_type"]["enum"] = [event_type(kind) for kind in RECORD_KINDS]
     properties["ce_time"]["format"] = "date-time"

@@ -21,7 +21,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site, zones_now
-from stream.records import MINUTE
+from stream.records import MINUTE, JsonObject
 from stream.release.attribute_guarantees import AttributePromise, attribute_promises
 from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.prices import paid_thresholds, terms_digest
@@ -50,7 +50,7 @@ def renamed(old: Policy, new: Policy) -> dict[str, str]:
     return names
 
 
-def _fields_but_name(release: Release, names: Mapping[str, str] = {}) -> dict[str, Any]:
+def _fields_but_name(release: Release, names: Mapping[str, str] = {}) -> dict[str, object]:
     """Return all fields of a release except its name."""
     described = release.model_dump(exclude={"name"})
     counts = described.get("counts")
@@ -286,7 +286,7 @@ class Difference:
         """Whether learnt state, paid days or pending windows are lost."""
         return any(change.kind in {"anew", "day_starts"} for change in self.changes)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the JSON form."""
         changes = [asdict(change) for change in self.changes]
         return {"old": self.old, "new": self.new, "begins_anew": self.loses_state, "changes": changes}
@@ -381,12 +381,12 @@ def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
             yield from _compared(f"{site}/{release} for {reader}", f"{words}{at_delta}", prices, stated=stated)
 
 
-def _stated(policy: Policy, promise: CountPromise | None) -> tuple[Any, ...] | None:
+def _stated(policy: Policy, promise: CountPromise | None) -> tuple[object, object] | None:
     """Return epsilons and delta of a promise, as its policy states them."""
     if promise is None:
         return None
     release = next(each for each in policy.release if each.name == promise.release)
-    epsilons: Mapping[str, Any] = getattr(release, "epsilon", {})
+    epsilons: Mapping[str, object] = getattr(release, "epsilon", {})
     return promise.delta, epsilons.get(promise.reader, epsilons)
 
 

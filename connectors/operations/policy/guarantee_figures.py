@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from connectors.operations.policy.guarantees import identities_cost, signed_sentence
 from stream.accounting.adversaries import Knowledge
@@ -16,7 +16,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.people import People
-from stream.records import CHANGES, SECOND, NoiseKind
+from stream.records import CHANGES, SECOND, JsonObject, NoiseKind
 from stream.release.attribute_guarantees import AttributePromise, attribute_promises
 from stream.release.count_guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
@@ -46,7 +46,7 @@ class DayFigures:
     shifts: Mapping[str, float] | None
     """Where the day pays for changes, the shift of a day that is added or removed, and of one that is moved."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the fields that only the guarantee for a whole day has."""
         delta = float(self.delta)
         return {
@@ -72,7 +72,7 @@ class CountFigures:
     day: DayFigures | None
     """None if windows are paid one by one."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return one object of ``counts``."""
         p = self.promise
         return {
@@ -91,7 +91,7 @@ class PseudonymChange:
     day_starts: Mapping[str, str]
     """Site -> when its privacy day begins; empty with a salt life."""
 
-    def to_json(self) -> str | dict[str, Any]:
+    def to_json(self) -> str | JsonObject:
         """Return the value of ``pseudonyms``."""
         if self.ttl_seconds is not None:
             return {"ttl_seconds": self.ttl_seconds}
@@ -108,7 +108,7 @@ class PolicyGuarantees:
     thresholds: Sequence[ThresholdPromise]
     pseudonyms: PseudonymChange
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the object that ``policy show --json`` prints."""
         policy = self.policy
         counts = [release for release in policy.release if isinstance(release, CountRelease)]
@@ -144,7 +144,7 @@ class PolicyGuarantees:
             "refresh_days": {r.name: r.refresh_days for r in counts},
             "thresholds": [promise.figures() for promise in self.thresholds],
             "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
-        } | _people(policy) | _forecasts(policy) | _sessions(policy) | _logins(policy)  # fmt: skip
+        } | {name: figures for name, figures in _optional_figures(policy).items() if figures}  # fmt: skip
 
 
 def guarantee_figures(policy: Policy) -> PolicyGuarantees:
@@ -182,30 +182,49 @@ def _pseudonyms(policy: Policy) -> PseudonymChange:
     return PseudonymChange(None, days)
 
 
-def _people(policy: Policy) -> dict[str, Any]:
-    return {"people": [people_figures(each) for each in policy.people]} if policy.people else {}
-
-
-def _forecasts(policy: Policy) -> dict[str, Any]:
-    """Return what is forecast, from what and for whom; nothing if nothing is."""
-    found = [
-        {"site": each.site, "release": each.release_name, "of": each.release, "reader": each.audience}
-        for each in policy.forecast
-    ]
-    return {"forecasts": found} if found else {}
-
-
-def people_figures(people: People) -> dict[str, Any]:
-    """Return what a stream of people is computed from, and what its ground truth cost."""
-    model = people.model
+def _optional_figures(policy: Policy) -> JsonObject:
+    """Return the figures that only some policies have; they are empty for other policies."""
     return {
+        "people": [people_figures(each) for each in policy.people],
+        "forecasts": [
+            {"site": each.site, "release": each.release_name, "of": each.release, "reader": each.audience}
+            for each in policy.forecast
+        ],
+        "sessions": _sessions(policy),
+        "logins": _logins(policy),
+    }
+
+
+class PeopleFigures(TypedDict):
+    """What a stream of people is computed from, and what its ground truth cost."""
+
+    site: str
+    release: str
+    of: str
+    """The release of counts."""
+    reader: str
+    model: str
+    """Its digest."""
+    laboratory: bool
+    truth: JsonObject
+    """``public``, and ``epsilon`` where it is not."""
+    provisional: NotRequired[JsonObject]
+    """Of a provisional model: how little it was learnt from, and until when it holds."""
+
+
+def people_figures(people: People) -> PeopleFigures:
+    """Return the figures of one stream of people."""
+    model = people.model
+    figures: PeopleFigures = {
         "site": model.site, "release": people.release_name, "of": model.release, "reader": model.audience,
         "model": people.digest, "laboratory": model.laboratory, "truth": model.truth.model_dump(exclude_none=True),
-        **({} if model.provisional is None else {"provisional": model.provisional.model_dump(mode="json")}),
     }  # fmt: skip
+    if model.provisional is not None:
+        figures["provisional"] = model.provisional.model_dump(mode="json")
+    return figures
 
 
-def _model(release: AttributeRelease) -> dict[str, Any]:
+def _model(release: AttributeRelease) -> JsonObject:
     """Return the declared model of an attribute release and what its guard does with it."""
     asked = queried_attributes(release, day_model(release))
     return {
@@ -219,18 +238,17 @@ def _model(release: AttributeRelease) -> dict[str, Any]:
     }
 
 
-def _sessions(policy: Policy) -> dict[str, Any]:
-    """Return, for each site with sessions, how long one message counts; nothing if there is none."""
-    found = {
+def _sessions(policy: Policy) -> dict[str, dict[str, int]]:
+    """Return, for each site with sessions, how long one message counts."""
+    return {
         name: {"session_limit_seconds": site.session_limit // SECOND, "windows": site.ticks_per_observation}
         for name, site in policy.site.items() if site.has_sessions
     }  # fmt: skip
-    return {"sessions": found} if found else {}
 
 
-def _logins(policy: Policy) -> dict[str, Any]:
+def _logins(policy: Policy) -> dict[str, JsonObject]:
     """Return, for each site that counts logins, by what, and what a day of two and three identities costs."""
-    found = {
+    return {
         name: {
             "attribute": site.login_attribute, "others": site.others,
             "identities": [
@@ -240,4 +258,3 @@ def _logins(policy: Policy) -> dict[str, Any]:
         }
         for name, site in policy.site.items() if site.counts_logins
     }  # fmt: skip
-    return {"logins": found} if found else {}

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from connectors.operations.policy.quality import (
     ByLevelQuality,
@@ -36,7 +35,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.sites import Site
-from stream.records import DAY
+from stream.records import DAY, JsonObject
 from stream.release.attribute_guarantees import AttributePromise, attribute_promises
 from stream.release.budgets import companions
 from stream.release.count_guarantees import CountPromise, count_promises
@@ -64,7 +63,7 @@ class PlannedCounts:
     left_out: ByLevelQuality
     """Of zones that the release omits, as if all levels had equal shares of its price."""
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the machine-readable form."""
         release, audience = self.release, self.audience
         return {
@@ -83,12 +82,12 @@ class PlannedCounts:
         }  # fmt: skip
 
 
-def _level_figures(quality: Quality) -> dict[str, Any]:
+def _level_figures(quality: Quality) -> dict[str, float | bool | None]:
     median = {"median_error": round(quality.median, 4), "worse_than_median": quality.worse_than_median}
     return _errors(quality) | median
 
 
-def _errors(quality: Quality | None) -> dict[str, Any]:
+def _errors(quality: Quality | None) -> dict[str, float | bool | None]:
     return {
         "expected_mean_absolute_error": None if quality is None else round(quality.error, 4),
         "expected_mean_count": None if quality is None else round(quality.mean, 4),
@@ -104,7 +103,7 @@ class PlannedAttribute:
     zones: int
     """How many zones it is released for."""
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the machine-readable form."""
         each = self.promise
         return {
@@ -126,7 +125,7 @@ class Plan:
     attributes: list[PlannedAttribute]
     thresholds: list[ThresholdPromise]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the machine-readable form."""
         return {
             "policy_version": self.policy_version,
@@ -284,7 +283,7 @@ class Target:
     """What a device's day costs at this epsilon."""
     quality: Quality | None = None
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the machine-readable form."""
         return {
             "site": self.site, "release": self.release.name, "level": self.level, "unit": self.release.unit,
@@ -304,7 +303,7 @@ class Targets:
     """As a share of the mean count."""
     targets: list[Target]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the machine-readable form."""
         return {
             "policy_version": self.policy_version, "target_error": float(self.target_error),

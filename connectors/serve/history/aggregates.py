@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from datetime import date
 from fractions import Fraction
 from typing import Any, NamedTuple, NotRequired, TypedDict
@@ -23,7 +22,7 @@ from connectors.serve.history.index import Index
 from connectors.serve.history.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
 from connectors.serve.history.rows import COLUMNS, RowsQuery, clip_span, local_offset, page, resolve_query
 from stream.policy.fields import NANO, decimal_string
-from stream.records import DAY, EPOCH, MINUTE, Micros
+from stream.records import DAY, EPOCH, MINUTE, JsonObject, Micros
 from stream.schemas import parse_record, parse_time, rfc3339
 
 
@@ -171,7 +170,7 @@ class NewestWindow(TypedDict):
 class LatestRows(TypedDict):
     """The newest window of each release."""
 
-    rows: list[dict[str, Any]]
+    rows: list[JsonObject]
     """JSON: ``release``, the ``COLUMNS`` of rows, ``usual`` and ``likely_empty``."""
     feed: NewestWindow | None
 
@@ -263,7 +262,7 @@ def forecast_hours(index: Index, audience: str, release: str, site: str) -> Fore
     return answer
 
 
-def _append(answer: Forecast, record: Mapping[str, Any]) -> None:
+def _append(answer: Forecast, record: JsonObject) -> None:
     """Append the hours of a record that are later than all before."""
     last = answer["start"][-1] if answer["start"] else ""
     later = [place for place, start in enumerate(record["hours"]) if start > last]
@@ -291,7 +290,7 @@ def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, sit
             " WHERE audience = ? AND site = ? AND revision = '' AND finish = ?",
             [audience, site, end],
         ).fetchone()
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for release, finish in newest:
         query = RowsQuery(audience, release, site, "5min", start=finish - 1, end=finish, limit=_MOST_NODES)
         table = usual.of(clock, audience, release, site)

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import duckdb
+from numpy.typing import NDArray
 
 from connectors.records.bands import NoiseDistribution
 from connectors.records.decoding import Series
@@ -194,13 +195,13 @@ def _create(path: Path) -> None:
     sync_folder(path.parent)
 
 
-CONFIGURATION: dict[str, Any] = {
+CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {  # the type that DuckDB takes
     "memory_limit": MEMORY, "checkpoint_threshold": LOG, "threads": _THREADS, "autoinstall_known_extensions": False,
     "autoload_known_extensions": False, "allow_community_extensions": False,
 }  # fmt: skip
 
 
-def insert(cursor: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Any]) -> None:
+def insert(cursor: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, NDArray[Any]]) -> None:
     """Append columns (NumPy arrays of one length) to a table; NaN becomes null."""
     cursor.register("appended", dict(columns))
     cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM appended")

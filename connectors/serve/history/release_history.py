@@ -35,7 +35,7 @@ from connectors.serve.history.index import Index, Numbers, insert, insert_rows
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.rows import Rows, RowsQuery, behind_page, page
 from stream.errors import DataError, FinalityError, UsageError
-from stream.records import Micros, ReleaseId
+from stream.records import JsonObject, Micros, ReleaseId
 from stream.schemas import parse_record, parse_time
 
 START = "start"
@@ -120,7 +120,7 @@ class ReleaseHistory:
             row = cursor.execute(query, [audience]).fetchone()
         return START if row is None else str(row[0])
 
-    def bodies(self, audience: str, start: Micros, end: Micros) -> Iterator[dict[str, Any]]:
+    def bodies(self, audience: str, start: Micros, end: Micros) -> Iterator[JsonObject]:
         """Yield an audience's parsed records of windows and days that end after ``start``, at ``end`` or before."""
         with self._index.reading() as cursor:
             query = "SELECT body FROM record WHERE audience = ? AND finish > ? AND finish <= ? ORDER BY seq"
@@ -233,7 +233,7 @@ def _insert_windows(cursor: duckdb.DuckDBPyConnection, windows: Sequence[Window]
     numbers.save()
 
 
-def _window_row(window: Window) -> tuple[Any, ...]:
+def _window_row(window: Window) -> tuple[object, ...]:
     return (
         window.start, window.end, window.released, window.kind, window.coverage, window.nano, window.by_day,
         window.bounded,

@@ -19,9 +19,8 @@ network's name. E-mail addresses, names and positions do not leave this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, parse_address
 from connectors.sources.ingest.sighting import Kind, Sighting
@@ -47,12 +46,12 @@ def sighted(kind: Kind, client: bytes, place: tuple[bytes, bytes], at: Micros | 
     return NO_TIME if at is None else TimedSighting(Sighting(kind, client, radio, name, session=session), at)
 
 
-def table(value: object) -> dict[str, Any]:
+def table(value: object) -> Mapping[str, object]:
     """Return a JSON object, empty if the value is none."""
     return value if isinstance(value, dict) else {}
 
 
-def entries(value: object) -> list[Any]:
+def entries(value: object) -> Sequence[object]:
     """Return a JSON list, empty if the value is none."""
     return value if isinstance(value, list) else []
 
@@ -110,7 +109,7 @@ ROAMED = 3
 """Of ``termination_reason``; 1 is a disassociation, 2 a time-out."""
 
 
-def read_mist(document: dict[str, Any]) -> Iterator[Read]:
+def read_mist(document: Mapping[str, object]) -> Iterator[Read]:
     """Yield the result of each event."""
     how = {JOIN: _joined, SESSIONS: _ended}.get(str(document.get("topic")))
     if how is None:
@@ -120,12 +119,12 @@ def read_mist(document: dict[str, Any]) -> Iterator[Read]:
         yield how(table(event))
 
 
-def _joined(event: dict[str, Any]) -> Read:
+def _joined(event: Mapping[str, object]) -> Read:
     at = seconds(event.get("connect_float"), event.get("connect"), event.get("timestamp"))
     return sighted(Kind.ASSOCIATE, address(event.get("mac")), _place(event), at, _session(event))
 
 
-def _ended(event: dict[str, Any]) -> Read:
+def _ended(event: Mapping[str, object]) -> Read:
     client = address(event.get("mac"))
     at = seconds(event.get("disconnect_float"), event.get("disconnect"), event.get("timestamp"))
     following = address(event.get("next_ap"))
@@ -134,18 +133,18 @@ def _ended(event: dict[str, Any]) -> Read:
     return sighted(Kind.LEAVE, client, _place(event), at, _session(event))
 
 
-def _place(event: dict[str, Any]) -> tuple[bytes, bytes]:
+def _place(event: Mapping[str, object]) -> tuple[bytes, bytes]:
     return address(event.get("ap")) or address(event.get("bssid")), name(event.get("ap_name"))
 
 
-def _session(event: dict[str, Any]) -> bytes:
+def _session(event: Mapping[str, object]) -> bytes:
     """Return the value that join and end of a stay share: the second at which it began."""
     began = seconds(event.get("connect"))
     return b"" if began is None else (began // 1_000_000).to_bytes(8, "big")
 
 
 # --- Meraki -----------------------------------------------------------------------------------------
-def read_meraki(document: dict[str, Any]) -> Iterator[Read]:
+def read_meraki(document: Mapping[str, object]) -> Iterator[Read]:
     """Yield the result of each observation; Bluetooth is skipped."""
     version = document.get("version")
     if document.get("type") != "WiFi" or not str(version).startswith("3"):
@@ -155,7 +154,7 @@ def read_meraki(document: dict[str, Any]) -> Iterator[Read]:
         yield _observed(table(one))
 
 
-def _observed(one: dict[str, Any]) -> Read:
+def _observed(one: Mapping[str, object]) -> Read:
     if not one.get("ssid"):
         return NOT_ASSOCIATED
     latest = table(one.get("latestRecord"))
@@ -170,7 +169,7 @@ def _missing(received: list[tuple[Micros | None, bytes]]) -> tuple[Micros | None
     return next(((None, radio) for _, radio in received if radio), (None, b""))
 
 
-def _nearest(place: dict[str, Any]) -> bytes:
+def _nearest(place: Mapping[str, object]) -> bytes:
     """Return the access point that received a device best at one of its places."""
     received = [
         (_strength(each.get("rssi")), address(each.get("apMac")))
@@ -191,7 +190,7 @@ def _strength(value: object) -> float:
 LOCATION_UPDATE = "DEVICE_LOCATION_UPDATE"
 
 
-def read_spaces(event: dict[str, Any]) -> Read:
+def read_spaces(event: Mapping[str, object]) -> Read:
     """Return the result of one event."""
     if event.get("eventType") != LOCATION_UPDATE:
         return NOT_AN_OBSERVATION
@@ -204,6 +203,6 @@ def read_spaces(event: dict[str, Any]) -> Read:
     return sighted(Kind.RUN, address(table(update.get("device")).get("macAddress")), place, at)
 
 
-def recorded(event: dict[str, Any]) -> Micros | None:
+def recorded(event: Mapping[str, object]) -> Micros | None:
     """Return the time of an event: the position to resume from."""
     return milliseconds(event.get("recordTimestamp"))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -163,7 +163,7 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
             yield lines[start : start + LONGEST_BATCH]
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def _event(line: bytes) -> Mapping[str, object] | None:
     try:
         return document_of(line)
     except RefusedError:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -110,7 +110,7 @@ def signature_of(received: str | None) -> bytes:
     return bytes.fromhex(text)
 
 
-def document_of(body: bytes) -> dict[str, Any]:
+def document_of(body: bytes) -> dict[str, object]:
     """Return a genuine document; ``RefusedError`` if it is not a JSON object, or exceeds the limits."""
     if sum(map(body.count, (b",", b"[", b"{"))) > MOST_ELEMENTS:
         raise RefusedError(TOO_COMPLEX)
@@ -120,7 +120,7 @@ def document_of(body: bytes) -> dict[str, Any]:
         raise RefusedError(MALFORMED) from None
     if not isinstance(document, dict):
         raise RefusedError(MALFORMED)
-    level: list[Any] = [document]
+    level: list[dict[str, object] | list[object]] = [document]
     for _ in range(DEEPEST):
         level = [one for container in level for one in _within(container) if isinstance(one, dict | list)]
         if not level:
@@ -128,7 +128,7 @@ def document_of(body: bytes) -> dict[str, Any]:
     raise RefusedError(TOO_COMPLEX)
 
 
-def _within(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+def _within(container: dict[str, object] | list[object]) -> Iterable[object]:
     return container.values() if isinstance(container, dict) else container
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -129,7 +129,7 @@ def _most_octets(seen: Sighting) -> int:
     return _AROUND_FIELDS + 6 * len(seen.name) + 2 * octets
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes) -> dict[str, object]:
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError:

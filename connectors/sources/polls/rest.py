@@ -243,7 +243,7 @@ def following(page: Page, largest: int, *, numbered: bool) -> Page:
     return Page(number * size, size)
 
 
-Rows = list[dict[str, Any]]
+Rows = list[dict[str, object]]
 
 
 async def paged(read: Callable[[Page], Awaitable[Rows]], key: str, largest: int, *, numbered: bool) -> Rows:

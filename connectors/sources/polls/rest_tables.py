@@ -59,7 +59,7 @@ class Clients(NamedTuple):
     rows: Rows
     address: str
     """The field with the device's address."""
-    place: Callable[[dict[str, Any]], object]
+    place: Callable[[Mapping[str, object]], object]
     """Returns the address of a row's access point."""
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from connectors.secrets.private_files import private_folder
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
@@ -132,20 +131,16 @@ def _write_jsonl(path: Path, records: list[Published]) -> None:
 def _write_csv(path: Path, records: list[Published]) -> None:
     with path.open("w", newline="") as file:
         path.chmod(0o600)
-        writer = csv.writer(file)
+        writer, bodies = csv.writer(file), (parse_record(record.value) for record in records)
         if path.name == "presence.csv":
             writer.writerow(columns := ("site", "device", "zone", "start", "end"))
-            writer.writerows([record[name] for name in columns] for record in map(_parsed, records))
+            writer.writerows([body[name] for name in columns] for body in bodies)
         else:
             writer.writerow(("window_end", "site", "zone", "count"))
-            for record in map(_parsed, records):
+            for body in bodies:
                 writer.writerows(
-                    (record["window_end"], record["site"], zone, count) for zone, count in record["counts"].items()
+                    (body["window_end"], body["site"], zone, count) for zone, count in body["counts"].items()
                 )
-
-
-def _parsed(record: Published) -> dict[str, Any]:
-    return parse_record(record.value)
 
 
 # --- restricted output ------------------------------------------------------------------------------

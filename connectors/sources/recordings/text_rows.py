@@ -18,6 +18,7 @@ from typing import IO, Any
 import orjson
 
 from stream.errors import DataError, UsageError
+from stream.records import JsonObject
 
 LONGEST_LINE = 1 << 20
 """Characters; a longer line is a bad row, and is never read into memory whole."""
@@ -74,7 +75,7 @@ class RowCounts:
             problem.rows += 1
             problem.line = min(problem.line, line)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the figures for programs."""
         report = asdict(self) | {"problems": self.problems}
         del report["rules"], report["leading"]

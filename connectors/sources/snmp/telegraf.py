@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -36,6 +36,7 @@ from connectors.sources.snmp.ber import (
 )
 from connectors.sources.snmp.profiles import PROFILES, SNMP_TRAP_OID, SYS_UP_TIME
 from connectors.sources.snmp.traps import bound, notification_of
+from stream.records import JsonObject
 
 # --- line protocol ----------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ def metric(content: bytes) -> Metric:
         raise MalformedTrap(MALFORMED) from None
 
 
-def _metric(tags: dict[str, Any], fields: dict[str, Any]) -> Metric:
+def _metric(tags: JsonObject, fields: JsonObject) -> Metric:
     version, trap, source = tags["version"], tags["oid"], tags["source"]
     if version not in {"1", "2c", "3"} or not trap.startswith(".") or not isinstance(source, str):
         raise ValueError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -14,7 +14,7 @@ from connectors.storage.embedded.reader import OPERATOR_OUTBOX
 from connectors.storage.embedded.sqlite_file import naming_errors, transaction
 from stream.engine.partition import PartitionEngine
 from stream.policy.sites import Site
-from stream.records import DAY, Micros
+from stream.records import DAY, JsonObject, Micros
 from stream.schemas import rfc3339
 
 RETENTION: Micros = 7 * DAY
@@ -32,7 +32,7 @@ class ReceivedTraps(NamedTuple):
     """By reason."""
     kernel_drops: int
 
-    def published(self) -> dict[str, Any]:
+    def published(self) -> dict[str, int | dict[str, int]]:
         """Return the counts as they stand in the record; reasons without drops are left out."""
         return {
             "received": self.received, "accepted": self.accepted, "kernel_drops": self.kernel_drops,
@@ -77,7 +77,7 @@ class OperatorOutbox:
         if rows:
             self._write(rows)
 
-    def _figures(self, partition: PartitionEngine, site: str) -> dict[str, Any]:
+    def _figures(self, partition: PartitionEngine, site: str) -> JsonObject:
         state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
         enough = place is not None and _access_points(place) >= LEAST_ACCESS_POINTS
         everywhere = sum(map(_access_points, partition.policy.site.values()))

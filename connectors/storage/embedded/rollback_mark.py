@@ -19,11 +19,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from connectors.keys import key_files
 from connectors.secrets.private_files import itself, locked, replace_file
 from stream.errors import AuditError, FinalityError, UsageError
+from stream.records import JsonObject
 from stream.release.stage import MECHANISM_VERSION
 from stream.runners.embedded import Chains
 from stream.schemas import rfc3339
@@ -258,7 +258,7 @@ def _document(path: Path) -> tuple[dict[str, Chains], dict[str, str]]:
     return parsed
 
 
-def _parse(document: dict[str, Any]) -> tuple[dict[str, Chains], dict[str, str]]:
+def _parse(document: JsonObject) -> tuple[dict[str, Chains], dict[str, str]]:
     marks = {
         store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
         for store, sites in document["stores"].items()

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from connectors.storage.kafka.cluster import ENGINE_FENCE, GROUP
 from connectors.storage.kafka.cluster import FENCE as CONTROL_FENCE
@@ -20,6 +20,7 @@ from connectors.storage.kafka.topics import (
     topic_names,
 )
 from stream.policy.document import PolicyDocument
+from stream.records import JsonObject
 from stream.schemas import (
     AUDIT,
     CONTROL,
@@ -196,12 +197,12 @@ ASKING = ("--bootstrap-server", "$TACET_KAFKA", "--command-config", "admin.prope
 """Options with which Kafka's own tools reach a broker as an administrator."""
 
 
-def document(users: Iterable[User]) -> dict[str, Any]:
+def document(users: Iterable[User]) -> JsonObject:
     """Return the settings of brokers and users as JSON, with one entry for each name and operation."""
     return {"brokers": dict(BROKER_SETTINGS), "principals": [_described(user) for user in users]}
 
 
-def _described(user: User) -> dict[str, Any]:
+def _described(user: User) -> JsonObject:
     rules = [
         {"resource": rule.kind, "name": rule.name, "pattern": "prefixed" if rule.prefixed else "literal",
          "operation": operation}

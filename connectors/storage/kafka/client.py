@@ -41,7 +41,7 @@ MAX_RECORD = 16 << 20
 MAX_MESSAGE = MAX_RECORD + (64 << 10)
 """The same with Kafka's overhead."""
 
-PRODUCER: dict[str, Any] = {
+PRODUCER: dict[str, str | int] = {
     "enable_idempotence": True,
     "acks": "all",
     "compression_type": "zstd",

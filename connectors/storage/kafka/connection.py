@@ -10,7 +10,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Required, TypedDict, TypeVar
 
 from aiokafka.errors import (
     IllegalSaslStateError,
@@ -31,6 +31,16 @@ _FILES_AND_NAMES = ("kafka_username", "kafka_password_file", "kafka_ca_file", "k
 _REFUSALS = (SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError, ssl.SSLError)
 
 
+class KafkaArguments(TypedDict, total=False):
+    """Arguments of aiokafka's clients that say how to reach brokers; without TLS or a user, those of it are absent."""
+
+    security_protocol: Required[str]
+    ssl_context: ssl.SSLContext
+    sasl_mechanism: str
+    sasl_plain_username: str | None
+    sasl_plain_password: str
+
+
 class AccessRefusedError(TacetError, ConnectionError):
     """A broker refuses this user, or fails this user's checks.
 
@@ -48,7 +58,7 @@ class Access:
         refuse_contradictions(self._settings)
         self._file_contents = self._files()
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> KafkaArguments:
         """Return the matching options of aiokafka, with the files' present content."""
         try:
             self._file_contents = self._files()
@@ -56,9 +66,9 @@ class Access:
             log.warning("credentials were not read again, the former ones are used: %s", error)
         return self._file_contents
 
-    def _files(self) -> dict[str, Any]:
+    def _files(self) -> KafkaArguments:
         given = self._settings
-        found: dict[str, Any] = {"security_protocol": given.kafka_security_protocol}
+        found: KafkaArguments = {"security_protocol": given.kafka_security_protocol}
         if speaks_tls(given):
             found["ssl_context"] = tls_context(given.kafka_ca_file, given.kafka_cert_file, given.kafka_key_file)
         password_file = given.kafka_password_file

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 import stamina
@@ -41,6 +41,7 @@ from connectors.storage.kafka.topic_readers import (
 )
 from connectors.storage.kafka.writers import KafkaWriter, KafkaWriterFactory
 from connectors.storage.retirement import LedgerContent
+from stream.accounting.ledger import Entry
 from stream.encoding import decode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.key_rotation import (
@@ -149,7 +150,7 @@ class _PartitionContent(NamedTuple):
     """The present content of a partition."""
 
     snapshot: bytes | None
-    entries: list[dict[str, Any]]
+    entries: list[Entry]
     """Each entry once, each site's in order."""
     unread: list[bytes]
     """Those entries that belong to no committed transaction."""
@@ -166,7 +167,7 @@ async def _read_partition(bootstrap: str, partition: int, control: ClusterState)
         raise UsageError(msg) from None
     committed, _ = await read_range(bootstrap, AUDIT, partition, 0)
     known = {(entry["site"], entry["sequence"]) for entry in parse_entries(committed)}
-    entries: dict[tuple[str, int], tuple[dict[str, Any], bytes]] = {}
+    entries: dict[tuple[str, int], tuple[Entry, bytes]] = {}
     for entry, value in zip(parse_entries(written), written, strict=True):
         first, _ = entries.setdefault((entry["site"], entry["sequence"]), (entry, value))
         if first != entry:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -72,6 +72,12 @@ from stream.accounting.leakage.temporal import (
 from stream.accounting.leakage.temporal import stationary as stationary_distribution
 from stream.errors import UsageError
 from stream.policy.fields import decimal_string
+from stream.records import JsonObject
+
+__all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
+
+Answer = JsonObject
+"""The fields of one JSON answer."""
 
 # Composition.
 
@@ -95,7 +101,7 @@ def _days_of_changes(shift: Fraction, days: int) -> Noise:
     return replace(unit_shifts(shift * shift), times=CELLS * days)
 
 
-def compose(*, delta: object, releases: object, group: object = 1) -> dict[str, Any]:
+def compose(*, delta: object, releases: object, group: object = 1) -> Answer:
     """Return the joint cost of releases, pure and at ``delta``.
 
     Args:
@@ -145,10 +151,6 @@ def _decimal(value: object, where: str) -> Decimal:
         raise UsageError(f'{where} must be a number or a decimal string such as "0.1", got {shown(value)}')
     return Decimal(value)
 
-
-__all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
-
-Answer = dict[str, Any]
 
 MAX_HORIZON = 1_100_000
 """Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows."""

@@ -12,6 +12,7 @@ from connectors.documents.month import Month, MonthReader
 from connectors.documents.page import printable
 from connectors.documents.report import MOST_ROOMS, month_report, report_languages
 from connectors.operations.dossier.facts import Installation, dossier_template, facts
+from connectors.storage.site_metadata import SiteMetadata, ZoneEntry
 from stream.release.validation import load_policy
 from tests.acceptance.page.test_page_looks import serious
 from tests.support.released_months import SITE, bodies
@@ -24,11 +25,13 @@ QUIET, BUSY = ([f"{kind}{number}" for number in range(MOST_ROOMS + 1)] for kind 
 
 def long_report(language: str) -> str:
     """Return a report whose lists are full."""
-    zones = [
+    zones: list[ZoneEntry] = [
         {"zone": zone, "floor": "1", "kind": "room", "capacity": 60, "metadata": {"name": f"{zone} Seminar room"}}
         for zone in (*QUIET, *BUSY)
     ]
-    site = SITE | {"name": "Library of economics, law and history", "zones": zones, "tick_seconds": 7200}
+    site: SiteMetadata = {
+        **SITE, "name": "Library of economics, law and history", "zones": zones, "tick_seconds": 7200,
+    }  # fmt: skip
     truth = dict.fromkeys(QUIET, lambda _: 2) | dict.fromkeys(BUSY, lambda _: 90)
     reader = MonthReader(site, MARCH)
     for month in (MARCH.before, MARCH):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from connectors.cli import account
+from connectors.operations.account import AccountSummary, LastAccount
+from stream.accounting.account import UnitReport
+from stream.accounting.attribute_leakage import Factors
 from stream.errors import UsageError
 from tests.acceptance.command_line import run
 
-UNITS = {"device_day": "2", "person_day": "6", "tight": {}}
+UNITS: UnitReport = {"device_day": "2", "person_day": "6", "tight": {}}
 
 
-def shown(attributes: dict[str, Any], *readers: str) -> dict[str, Any]:
+def shown(attributes: Factors, *readers: str) -> AccountSummary:
     """Return a report of one site, with an account of these readers."""
-    last = {
+    last: LastAccount = {
         "window_end": "2026-03-02T20:00:00Z", "audiences": dict.fromkeys(readers, UNITS), "coalition": None, "left": {},
+        "refused": [],
     }  # fmt: skip
-    return {"sites": {"dbh": {"last": last, "attributes": attributes}}}
+    return {"sites": {"dbh": {"records": 1, "attributes": attributes, "last": last}}}
 
 
 def row(printed: str, name: str) -> list[str]:
@@ -32,13 +34,13 @@ def row(printed: str, name: str) -> list[str]:
 def test_a_factor_is_shown_and_a_reader_without_one_has_a_dash(
     capsys: pytest.CaptureFixture[str], factor: float | str | None, text: str
 ) -> None:
-    attributes = {"day/a/arrival": {"bound": {"public": factor}}}
+    attributes: Factors = {"day/a/arrival": {"bound": {"public": factor}}}
     account._print_account(shown(attributes, "board", "public"), all_rows=True)
     assert row(capsys.readouterr().out, "day/a/arrival") == ["day/a/arrival", "-", *text.split()]
 
 
 def test_factors_under_the_model_are_shown_rather_than_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    attributes = {"day/a/arrival": {"bound": {"public": 9.0}, "exact": {"public": 3.0}}}
+    attributes: Factors = {"day/a/arrival": {"bound": {"public": 9.0}, "exact": {"public": 3.0}}}
     account._print_account(shown(attributes, "public"), all_rows=True)
     assert row(capsys.readouterr().out, "day/a/arrival") == ["day/a/arrival", "3"]
 

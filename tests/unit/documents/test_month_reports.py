@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,6 +13,7 @@ import pytest
 from connectors.documents.month import Band, Month, MonthReader, extreme, rooms, week
 from connectors.documents.report import Report, month_report, report_languages
 from connectors.documents.template import as_text, statements
+from connectors.storage.site_metadata import SiteMetadata
 from stream.records import HOUR, MINUTE, Micros
 from stream.schemas import parse_time
 from tests.support.hostile_names import HOSTILE_NAMES, as_shown
@@ -23,7 +24,7 @@ TICK = 30 * MINUTE
 BUSY = {"hall": office_day(110), "201": office_day(4), "202": lambda _: 60}
 
 
-def read(*records: Any, site: Mapping[str, Any] = SITE) -> MonthReader:
+def read(*records: Any, site: SiteMetadata = SITE) -> MonthReader:
     reader = MonthReader(site, MARCH)
     for each in records:
         for body in each:

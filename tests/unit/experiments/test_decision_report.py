@@ -24,7 +24,7 @@ def test_a_document_has_the_results_of_every_figure_and_what_was_run() -> None:
 def test_results_are_written_as_json_and_as_tables(tmp_path: Path) -> None:
     found, days = {figure: [POINT] for figure in FIGURES}, {"6.3": [DAY], "6.4": [DAY]}
     made = document(EXTENT, found, days)
-    write(tmp_path, made, found, days)
+    write(tmp_path, made, EXTENT, found, days)
     assert json.loads((tmp_path / "results.json").read_text()) == made
     tables = (tmp_path / "tables.md").read_text()
     assert tables.startswith("# Threshold decisions on simulated data\n\nSeed 5, 2 runs, safe form.\n")

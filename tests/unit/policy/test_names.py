@@ -140,6 +140,13 @@ def test_names_come_from_a_file_alone() -> None:
         load_policy(POLICY)
 
 
+@pytest.mark.parametrize("identity", ["", "id = ['a']", "id = 5"])
+def test_a_zone_without_a_valid_id_is_refused_beside_a_file_of_names(identity: str) -> None:
+    text = POLICY.replace('id = "b"', identity, 1)
+    with pytest.raises(PolicyError, match=r"site\.dbh\.zones\[1\]\.id"):
+        policy(text=text)
+
+
 def test_a_missing_file_of_names_is_refused(tmp_path: Path) -> None:
     path = installed(tmp_path)
     (tmp_path / "names.toml").unlink()

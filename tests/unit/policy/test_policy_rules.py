@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from stream.policy.attributes import BREAK, DayShape
 from stream.policy.counts import LARGEST_COUNT, LONGEST_W, MOST_KNOWN, CountRelease, Query
@@ -331,12 +332,12 @@ class Lists(BaseModel):
     others: list[int]
 
     @classmethod
-    def made_too_short(cls) -> list[dict[str, Any]]:
+    def made_too_short(cls) -> list[ErrorDetails]:
         """Return what a list of too few valid entries is reported as."""
         return [
-            {"type": "too_short", "loc": ("entries",), "ctx": {"min_length": 2}, "input": []},
-            {"type": "int_type", "loc": ("entries", 0, "n"), "input": "x"},
-            {"type": "too_short", "loc": ("others",), "ctx": {"min_length": 1}, "input": []},
+            {"type": "too_short", "loc": ("entries",), "ctx": {"min_length": 2}, "input": [], "msg": ""},
+            {"type": "int_type", "loc": ("entries", 0, "n"), "input": "x", "msg": ""},
+            {"type": "too_short", "loc": ("others",), "ctx": {"min_length": 1}, "input": [], "msg": ""},
         ]
 
 

@@ -347,7 +347,7 @@ async def test_every_row_that_stays_is_found_while_others_come_and_go() -> None:
         table = sorted(stay | {f"s{draw.random()}" for _ in range(300)})
 
         async def read(page: Page, draw: random.Random = draw, table: list[str] = table, stay: Any = stay) -> Rows:
-            rows = [{"mac": name} for name in table[page.start : page.start + page.size]]
+            rows: Rows = [{"mac": name} for name in table[page.start : page.start + page.size]]
             for _ in range(draw.randint(0, 9)):
                 leaving = draw.choice(table)
                 if leaving not in stay:
@@ -364,7 +364,7 @@ async def test_pages_that_share_no_row_end_the_poll() -> None:
     table = list(range(300))
 
     async def read(page: Page) -> Rows:
-        rows = [{"mac": number} for number in table[page.start : page.start + page.size]]
+        rows: Rows = [{"mac": number} for number in table[page.start : page.start + page.size]]
         del table[:20]  # more than the overlap
         return rows
 
@@ -379,8 +379,8 @@ def test_nothing_shows_the_rows_of_a_site() -> None:
 
 async def test_rows_without_the_field_by_which_rows_are_told_apart_are_in_no_overlap() -> None:
     async def read(page: Page) -> Rows:
-        nameless: Rows = [{"mac": None}, {}]
-        return [*nameless, *({"mac": f"{page.start}-{number}"} for number in range(page.size - 2))]
+        rows: Rows = [{"mac": f"{page.start}-{number}"} for number in range(page.size - 2)]
+        return [{"mac": None}, {}, *rows]
 
     with pytest.raises(PollError) as reported:
         await paged(read, "mac", 100, numbered=True)

@@ -17,6 +17,7 @@ from connectors.cli.sink import sink
 from connectors.documents.month import Month
 from connectors.documents.report import Report
 from connectors.sinks import mail
+from connectors.sinks.feed import Notes
 from connectors.sinks.mail import Letters, MailSink, QuietHours, Server
 from connectors.sinks.triggers import Trigger
 from stream.errors import UsageError
@@ -48,7 +49,8 @@ class Ground:
 
     def __init__(self, **options: Any) -> None:
         self.sent: list[EmailMessage] = []
-        self.clock, self.notes = Clock(), dict[str, Any]()
+        self.clock = Clock()
+        self.notes: Notes = {}
         given: dict[str, Any] = {"trigger": Trigger("crossing", 50), "silent_after": 30 * MINUTE} | options
         self.sink = MailSink(
             self.sent.append, Letters("tacet@example.org", DESK, SITES), self.notes, now=self.clock, **given
