@@ -120,7 +120,7 @@ class Results:
     """Site -> what it has spent (``operations.account.summary``)."""
     bounds: Sequence[str]
     """A sentence for each release whose counts are bounded."""
-    promises: Sequence[str]
+    guarantees: Sequence[str]
     """The sentences to sign."""
 
 
@@ -160,7 +160,7 @@ class Outcome:
             },
             "account": found.account,
             "bounds": list(found.bounds),
-            "promises": list(found.promises),
+            "promises": list(found.guarantees),
         }
 
 
@@ -267,7 +267,7 @@ def _print_results(console: Console, found: Results, folder: Path) -> None:
             attributes.add_row(name, attribute, str(days.shown), str(days.not_shown))
     console.print(attributes)
     _print_spend(console, found.account)
-    for line in found.promises:
+    for line in found.guarantees:
         console.print(f"{line}\n")
     console.print(f"All files are in {folder}. Next steps:", soft_wrap=True)
     for line in (

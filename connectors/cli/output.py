@@ -46,11 +46,8 @@ def report_drops(counted: Mapping[str, int], unknown: int, outside: int) -> None
         unknown: rows whose access point is in no zone.
         outside: rows before ``--from`` or after ``--to``.
     """
-    from connectors.sources.recordings.observations import NO_DROPS  # noqa: PLC0415 - loads what reads sources
-
     for reason, rows in sorted(counted.items()):
-        if reason not in NO_DROPS:
-            click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
+        click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
     if unknown:
         click.echo(f"  {unknown:>8,}  rows dropped: access point in no zone of the policy")
     if outside:

@@ -38,9 +38,9 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.records import CHANGES, MINUTE
-from stream.release.attribute_guarantees import AttributePromise, attribute_promises
-from stream.release.count_guarantees import CountPromise, count_promises
-from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
+from stream.release.attribute_guarantees import AttributeGuarantee, attribute_guarantees
+from stream.release.count_guarantees import CountGuarantee, count_guarantees
+from stream.release.threshold_guarantees import ThresholdGuarantee, threshold_guarantees
 from stream.release.validation import Policy
 
 if TYPE_CHECKING:
@@ -127,15 +127,15 @@ def print_guarantees(policy: Policy, losses: Sequence[Loss]) -> None:
     for line in chain(counted_lines(policy), login_lines(policy), opt_out_lines(policy)):
         console.print(f"{line}\n")
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
-        counted = count_promises(policy)
-        beyond = _BEYOND if any(promise.delta for promise in counted) else ""
+        counted = count_guarantees(policy)
+        beyond = _BEYOND if any(guarantee.delta for guarantee in counted) else ""
         console.print(_COUNTS.format(moved=_moved(counted), beyond=beyond))
         parts = (_counts(policy, counted), _sessions(policy), _whole_days(policy, counted), _budgets(policy))
         for part in chain(*parts, _knowledge(policy, counted)):
             console.print(part)
         console.print(_ERRORS)
-    for promise in threshold_promises(policy):
-        console.print(f"{promise.sentence()}\n")
+    for guarantee in threshold_guarantees(policy):
+        console.print(f"{guarantee.sentence()}\n")
     for line in chain(people_lines(policy), forecast_lines(policy)):
         console.print(f"{line}\n")
     for loss in losses:
@@ -145,15 +145,15 @@ def print_guarantees(policy: Policy, losses: Sequence[Loss]) -> None:
         console.print(line)
 
 
-def _moved(counted: Sequence[CountPromise]) -> str:
+def _moved(counted: Sequence[CountGuarantee]) -> str:
     """Return what it costs to move a unit elsewhere: of days, not always twice as much."""
-    by_day = {promise.terms is not None for promise in counted}
+    by_day = {guarantee.terms is not None for guarantee in counted}
     return " ".join(text for of_days, text in ((False, _MOVED), (True, _DAY_MOVED)) if of_days in by_day)
 
 
-def _counts(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table]:
+def _counts(policy: Policy, counted: Sequence[CountGuarantee]) -> Iterator[Table]:
     """Yield a table for each site: the epsilons of each reader's counts, in each privacy unit."""
-    by_window = [promise for promise in counted if promise.terms is None]
+    by_window = [guarantee for guarantee in counted if guarantee.terms is None]
     for site, of_site in groupby(by_window, lambda p: p.site):
         people = policy.site[site].feed == "counts"
         shown = [unit for unit in _SHOWN if not people or unit in COUNTED]
@@ -170,9 +170,9 @@ def _sessions(policy: Policy) -> Iterator[str]:
     yield from (f"{line}\n" for line in session_lines(policy))
 
 
-def _whole_days(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
+def _whole_days(policy: Policy, counted: Sequence[CountGuarantee]) -> Iterator[Table | str]:
     """Yield releases that are charged per day: the scale of their noise, their epsilons, and the sentence to sign."""
-    by_day = [promise for promise in counted if promise.terms is not None]
+    by_day = [guarantee for guarantee in counted if guarantee.terms is not None]
     for site, group in groupby(by_day, lambda p: p.site):
         who = "login" if policy.site[site].counts_logins else "device"
         columns = ("sigma, or\nepsilon", f"one {who},\nits day", "any part of\nit changed", "one person,\none day")
@@ -190,13 +190,13 @@ def _whole_days(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Tab
         )
 
 
-def _noise(promise: CountPromise) -> str:
+def _noise(guarantee: CountGuarantee) -> str:
     """Return the scale of the noise of each level, leaves first."""
-    assert promise.terms is not None  # noqa: S101
-    if promise.terms.noise == CHANGES:
-        return ", ".join(f"{scale:.4g}" for scale in promise.scales)
-    gaussian = promise.terms.noise == "gaussian"
-    scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
+    assert guarantee.terms is not None  # noqa: S101
+    if guarantee.terms.noise == CHANGES:
+        return ", ".join(f"{scale:.4g}" for scale in guarantee.scales)
+    gaussian = guarantee.terms.noise == "gaussian"
+    scales = (math.sqrt(each) if gaussian else float(each) for each in guarantee.terms.parameters)
     return ", ".join(f"{scale:.4g}" for scale in scales)
 
 
@@ -237,7 +237,7 @@ def _with_w(release: CountRelease) -> str:
     return release.name if release.w is None else f"{release.name}, w = {release.w}"
 
 
-def _knowledge(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
+def _knowledge(policy: Policy, counted: Sequence[CountGuarantee]) -> Iterator[Table | str]:
     """Yield the declared models of moves and meetings, and the epsilons of one tick for adversaries who know them."""
     privacy, knowledge = policy.privacy, Knowledge.of(policy.privacy)
     columns = (["knows how\npeople move"] if privacy.mobility else []) + (
@@ -274,12 +274,12 @@ def _moves(forward: Sequence[Sequence[float]]) -> Table | str:
 
 
 def _print_attributes(console: Console, policy: Policy) -> None:
-    promises, releases = attribute_promises(policy), {release.name: release for release in policy.release}
-    if promises:
+    guarantees, releases = attribute_guarantees(policy), {release.name: release for release in policy.release}
+    if guarantees:
         console.print(_ATTRIBUTES)
-        modelled = any(a.exact is not None for a in promises)
+        modelled = any(a.exact is not None for a in guarantees)
         console.print("\n".join([_ALONE, *([_WITH_MODEL] if modelled else []), _WITH_COUNTS]))
-    for (site, name), group in groupby(promises, lambda a: (a.site, a.release)):
+    for (site, name), group in groupby(guarantees, lambda a: (a.site, a.release)):
         release = releases[name]
         assert isinstance(release, AttributeRelease)  # noqa: S101
         console.print(_sensitive(release))
@@ -303,11 +303,11 @@ def _sensitive(release: AttributeRelease) -> str:
     return f"{release.name}: sensitive values are {', '.join(tests)}; a day on which nobody is present {absent}."
 
 
-def _odds(promises: list[AttributePromise], title: str) -> Table:
-    modelled = any(a.exact is not None for a in promises)
+def _odds(guarantees: list[AttributeGuarantee], title: str) -> Table:
+    modelled = any(a.exact is not None for a in guarantees)
     columns = ("epsilon", "alone", *(("with\nmodel",) if modelled else ()), "with\ncounts", "habit,\n5 days", "20 days")
     made = table(title, ("attribute", "reader"), columns)
-    for a in promises:
+    for a in guarantees:
         exact = (a.exact,) if modelled else ()
         factors = (a.factor, *exact, a.with_counts, a.habit[5], a.habit[20])
         made.add_row(a.attribute, a.reader, decimal_string(a.epsilon), *map(_number, factors))
@@ -419,13 +419,13 @@ def _plan(plan: Plan) -> Iterator[Table | str]:
         title = f"A day at {site} under policy {plan.policy_version}"
         yield _costs(f"{title}: costs", counts)
         yield from _errors(f"{title}: counts", counts)
-    for site, promises in _by_site(plan.thresholds, lambda each: each.site):
-        yield from _thresholds(f"Threshold streams at {site}", promises)
-    for site, attributes in _by_site(plan.attributes, lambda each: each.promise.site):
+    for site, guarantees in _by_site(plan.thresholds, lambda each: each.site):
+        yield from _thresholds(f"Threshold streams at {site}", guarantees)
+    for site, attributes in _by_site(plan.attributes, lambda each: each.guarantee.site):
         columns = ("epsilon", "zones", "odds factor")
         made = table(f"Attributes at {site}", ("release", "attribute", "audience"), columns)
         for each in attributes:
-            p = each.promise
+            p = each.guarantee
             made.add_row(
                 p.release, p.attribute, p.reader, decimal_string(p.epsilon), str(each.zones), f"{p.with_counts:.4g}"
             )
@@ -451,12 +451,12 @@ def _comparison(rows: Sequence[ComparedLevel]) -> Iterator[Table | str]:
         )
 
 
-def _thresholds(title: str, promises: Iterable[ThresholdPromise]) -> Iterator[Table | str]:
+def _thresholds(title: str, guarantees: Iterable[ThresholdGuarantee]) -> Iterator[Table | str]:
     columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\nper run", "per\nday")
     made = table(title, ("release", "audience"), columns)
     for column, width in zip(made.columns, (12, 8), strict=False):
         column.min_width = width  # on a narrow terminal names take precedence over numbers
-    for p in promises:
+    for p in guarantees:
         made.add_row(
             p.release, "\n".join(p.audiences), decimal_string(p.miss), f"{p.within // MINUTE} min",
             str(p.quiet.distance), f"{p.quiet.false_alarms:.2g}", f"{p.quiet.denied:.2g}",
@@ -485,7 +485,7 @@ def _costs(title: str, rows: Iterable[PlannedCounts]) -> Table:
 
 def _tight(row: PlannedCounts, unit: str) -> str:
     """Return a unit's epsilon, at its delta if it has one."""
-    return f"{row.promise.tight[unit]:.3g}" if row.promise.tight else decimal_string(row.cost[unit])
+    return f"{row.guarantee.tight[unit]:.3g}" if row.guarantee.tight else decimal_string(row.cost[unit])
 
 
 def _errors(title: str, rows: Collection[PlannedCounts]) -> Iterator[Table | str]:

@@ -72,7 +72,7 @@ from connectors.sources.live import (
 )
 from connectors.sources.recorded import FileSource, TopicSource, pass_file
 from connectors.sources.recordings.dialect import Dialect
-from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.operator_outbox import ReceivedTraps
 from connectors.storage.embedded.runner import (
     FileSink,
@@ -89,6 +89,7 @@ from stream.pipeline import Options
 from stream.records import Micros
 from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
+from stream.sensing.state import dropped_rows
 from stream.settings import Settings
 
 OpenRunner = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
@@ -218,8 +219,8 @@ def _process_file(
         refuse_older(runner, source.path, session)
     before = sensing_counters(runner)
     whole = run_async(monitor.during(feed()))
-    dropped = sensing_counters(runner) - before
-    return FeedSummary(file.tally, {reason: rows for reason, rows in dropped.items() if reason not in NO_DROPS}, whole)
+    counters = sensing_counters(runner) - before
+    return FeedSummary(file.tally, dropped_rows(counters), whole)
 
 
 def _run_live(live: Live, probes: Probing | None, setup: _RunSetup, *, as_json: bool) -> None:

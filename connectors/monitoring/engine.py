@@ -16,12 +16,12 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY
-from stream.policy.sites import Site
 from stream.records import SECOND, JsonObject, Micros
 from stream.release.account_stage import CurrentAccount
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time, rfc3339
 from stream.sensing import watermark
+from stream.sensing.state import dropped_rows
 
 log = structlog.get_logger("tacet.engine")
 
@@ -38,8 +38,6 @@ QUARANTINED = (
     "wrong_partition", "json", "kind", "type", "version", "incomplete",
 )  # fmt: skip
 """Known reasons for which rows and messages go to quarantine; others are added when they occur."""
-NOT_DROPPED = frozenset({"rows", "accepted", "stale_heartbeats"})
-"""Counters of sensing that are not reasons for a dropped row."""
 Budget = tuple[str, str]
 """Release and audience."""
 
@@ -181,13 +179,8 @@ class EngineMetrics:
             for name, state in partition.sites.sensing().items():
                 site = self._policy.site.get(name)
                 counts = dict(_observed(state.counters))
-                parts[name] = Part(0 if site is None else access_points(site), counts)
+                parts[name] = Part(0 if site is None else site.radio_count, counts)
         return parts
-
-
-def access_points(site: Site) -> int:
-    """Return the number of a site's access points."""
-    return sum(len(zone.radios) for zone in site.zones)
 
 
 def _counts(policy: Policy) -> Iterator[CountRelease]:
@@ -215,6 +208,5 @@ def _spent(units: UnitReport) -> Iterator[tuple[str, str, float]]:
 
 def _observed(counters: Mapping[str, int]) -> Iterator[tuple[Series, int]]:
     yield ("tacet_observations_total",), counters.get("accepted", 0)
-    for reason, rows in counters.items():
-        if reason not in NOT_DROPPED:
-            yield ("tacet_observations_dropped_total", reason), rows
+    for reason, rows in dropped_rows(counters).items():
+        yield ("tacet_observations_dropped_total", reason), rows

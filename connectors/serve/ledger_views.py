@@ -139,8 +139,7 @@ class ClusterView:
     def __init__(self, account: AccountView, policy: Policy, clock: Callable[[], Micros]) -> None:
         """``clock`` is the wall clock."""
         self._account, self._clock = account, clock
-        access_points = sum(len(zone.radios) for site in policy.site.values() for zone in site.zones)
-        self._enough = access_points >= LEAST_ACCESS_POINTS
+        self._enough = sum(site.radio_count for site in policy.site.values()) >= LEAST_ACCESS_POINTS
         self._rejected, self._point = 0, clock() // TRAFFIC_INTERVAL
         self._shown_rejected: int | None = None
         """The number of rejected messages at the latest point of the grid; None before the first."""

@@ -25,7 +25,7 @@ from stream.policy.names import floor_level
 from stream.policy.sites import Site, Zone
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
-from stream.release.count_guarantees import CountPromise, count_promises
+from stream.release.count_guarantees import CountGuarantee, count_guarantees
 from stream.release.prices import RunPrice
 from stream.release.threshold_guarantees import Say
 from stream.release.validation import Policy
@@ -175,24 +175,24 @@ def _attribute_terms(release: AttributeRelease, audience: str) -> _Terms:
 def guarantees_of(policy: Policy, audience: str, language: str = "en") -> models.Promise:
     """Return an audience's guarantees to the people counted, as text and in privacy units."""
     say = wording(language)
-    own = [promise for promise in count_promises(policy) if promise.reader == audience]
+    own = [guarantee for guarantee in count_guarantees(policy) if guarantee.reader == audience]
     return models.Promise(
         promise=list(guarantee_lines(policy, audience, say)),
-        units=[unit for promise in own for unit in _units(policy, promise, say)],
+        units=[unit for guarantee in own for unit in _units(policy, guarantee, say)],
         not_protected=list(not_protected(policy, audience, say)),
     )
 
 
-def _units(policy: Policy, promise: CountPromise, say: Say) -> Iterator[models.Unit]:
-    site = policy.site[promise.site]
+def _units(policy: Policy, guarantee: CountGuarantee, say: Say) -> Iterator[models.Unit]:
+    site = policy.site[guarantee.site]
     counted = site.feed == "counts"
     for unit in COUNTED if counted else UNITS:
-        if unit not in promise.units:
+        if unit not in guarantee.units:
             continue
-        tight, bound = promise.tight.get(unit), float(promise.units[unit])
+        tight, bound = guarantee.tight.get(unit), float(guarantee.units[unit])
         yield models.Unit(
-            site=promise.site, release=promise.release, unit=unit,
+            site=guarantee.site, release=guarantee.release, unit=unit,
             words=describe_unit(unit, policy.privacy.w, counted=counted, logins=site.counts_logins, say=say),
             epsilon=tight if tight is not None else "inf" if math.isinf(bound) else bound,
-            delta=float(promise.delta) if tight is not None else 0.0,
+            delta=float(guarantee.delta) if tight is not None else 0.0,
         )  # fmt: skip

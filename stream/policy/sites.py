@@ -476,6 +476,11 @@ class Site(Frozen):
         return {zone.id: zone.radios for zone in self.zones}
 
     @property
+    def radio_count(self) -> int:
+        """The number of radio addresses of all zones."""
+        return sum(len(zone.radios) for zone in self.zones)
+
+    @property
     def working_ticks(self) -> tuple[int, int]:
         """The ticks of the working hours as [first, end), counted from local midnight."""
         begin, end = (60 * int(text[:2]) + int(text[3:]) for text in self.working_hours)

@@ -37,7 +37,7 @@ from stream.release.count_guarantees import counts_exponent
 
 
 @dataclass(frozen=True, slots=True)
-class AttributePromise:
+class AttributeGuarantee:
     """The largest factor by which one reader's view can raise the odds that a suppressed attribute is sensitive."""
 
     site: str
@@ -55,18 +55,18 @@ class AttributePromise:
     """Days -> odds factor of a constant habit, where each day reveals the larger of ``factor`` and ``exact``."""
 
 
-def attribute_promises(policy: PolicyDocument) -> list[AttributePromise]:
+def attribute_guarantees(policy: PolicyDocument) -> list[AttributeGuarantee]:
     """Return the worst factor over zones of every attribute, for each of its audiences and all together."""
-    promises = []
+    guarantees = []
     for site in policy.site:
         for release in policy.release:
             if isinstance(release, AttributeRelease) and policy.zones_of(release, site):
-                promises += _of_release(policy, site, release)
-    return promises
+                guarantees += _of_release(policy, site, release)
+    return guarantees
 
 
-def _of_release(policy: PolicyDocument, site: str, release: AttributeRelease) -> list[AttributePromise]:
-    promises, readers = [], readers_of(audience.name for audience in policy.audience)
+def _of_release(policy: PolicyDocument, site: str, release: AttributeRelease) -> list[AttributeGuarantee]:
+    guarantees, readers = [], readers_of(audience.name for audience in policy.audience)
     zones, worst = policy.zones_of(release, site), _worst_factors(release, readers)
     for name, attribute in release.attributes.items():
         largest = [*sorted(attribute.epsilon.items()), (EVERYBODY, max(attribute.epsilon.values()))]
@@ -76,10 +76,10 @@ def _of_release(policy: PolicyDocument, site: str, release: AttributeRelease) ->
             with_counts = max(_exp(epsilon), exact or 0.0) * _exp(counts)
             daily = max(float(epsilon), math.log(exact) if exact else 0.0)
             habit = {days: exp_or_inf(days * daily) for days in (5, 20)}
-            promises.append(
-                AttributePromise(site, release.name, name, reader, epsilon, _exp(epsilon), exact, with_counts, habit)
+            guarantees.append(
+                AttributeGuarantee(site, release.name, name, reader, epsilon, _exp(epsilon), exact, with_counts, habit)
             )
-    return promises
+    return guarantees
 
 
 def _worst_factors(release: AttributeRelease, readers: Mapping[str, frozenset[str]]) -> dict[str, dict[str, float]]:
@@ -112,7 +112,7 @@ def _epsilons_seen_by(
 def log_largest_factor(release: AttributeRelease) -> float:
     """Return ln of the largest factor that all readers together reach on one of a release's attributes, without counts.
 
-    Equals what ``AttributePromise.factor`` and ``exact`` state: e^epsilon, or more under the declared model.
+    Equals what ``AttributeGuarantee.factor`` and ``exact`` state: e^epsilon, or more under the declared model.
     """
     together = {EVERYBODY: frozenset(release.audiences)}
     worst = _worst_factors(release, together)
@@ -124,12 +124,12 @@ def log_largest_factor(release: AttributeRelease) -> float:
 def check_promises(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError when a coalition's factor on some attribute exceeds ``privacy.max_factor``."""
     limit = policy.privacy.max_factor
-    for promise in attribute_promises(policy):
-        if promise.with_counts > limit * (1 + 1e-9):
+    for guarantee in attribute_guarantees(policy):
+        if guarantee.with_counts > limit * (1 + 1e-9):
             msg = (
-                f"{file}: release '{promise.release}', attribute {promise.attribute}: its odds factor together "
+                f"{file}: release '{guarantee.release}', attribute {guarantee.attribute}: its odds factor together "
                 f"with the counts of the same zones must be at most privacy.max_factor = {limit:.4g}, got "
-                f"{promise.with_counts:.4g} for {promise.reader} at {promise.site}; leave these zones out of "
+                f"{guarantee.with_counts:.4g} for {guarantee.reader} at {guarantee.site}; leave these zones out of "
                 "the count releases, lower the epsilons or set a cap"
             )
             raise PolicyError(msg)

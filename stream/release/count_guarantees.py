@@ -1,7 +1,7 @@
 """The guarantees of count releases: what they cost each privacy unit, and what they reveal of an attribute.
 
-``count_promises`` returns the cost of each privacy unit, for each audience and for all together. For a release that is
-paid by the day, units smaller than a day (one observation, w windows) cost as much as a replaced day
+``count_guarantees`` returns the cost of each privacy unit, for each audience and for all together. For a release that
+is paid by the day, units smaller than a day (one observation, w windows) cost as much as a replaced day
 (``accounting.day_charges``). Its epsilons come with a delta, so they are listed beside those that add up. Threshold
 streams that pay for runs cost the same units; ``threshold_guarantees`` has what they promise of their decisions.
 """
@@ -31,7 +31,7 @@ ANY_DAY = PrivacyDay(0, 0, DAY)
 
 
 @dataclass(frozen=True, slots=True)
-class CountPromise:
+class CountGuarantee:
     """The cost of one count release for one reader, per privacy unit, in epsilons."""
 
     site: str
@@ -51,12 +51,12 @@ class CountPromise:
     reader with the least noise."""
 
 
-def count_promises(policy: PolicyDocument) -> list[CountPromise]:
+def count_guarantees(policy: PolicyDocument) -> list[CountGuarantee]:
     """Return the cost of every count release, and of every threshold stream, for each audience and for all together."""
     return [*_of_counts(policy), *_of_thresholds(policy)]
 
 
-def _of_counts(policy: PolicyDocument) -> list[CountPromise]:
+def _of_counts(policy: PolicyDocument) -> list[CountGuarantee]:
     return [
         _by_day(policy, site_id, release, reader, names)
         if release.by_day
@@ -69,7 +69,7 @@ def _of_counts(policy: PolicyDocument) -> list[CountPromise]:
     ]  # fmt: skip
 
 
-def _of_thresholds(policy: PolicyDocument) -> Iterator[CountPromise]:
+def _of_thresholds(policy: PolicyDocument) -> Iterator[CountGuarantee]:
     """Yield the cost of decision streams: all audiences receive the same records, so the coalition pays no more."""
     for site in policy.site:
         for release in paid_thresholds(policy, site):
@@ -78,12 +78,12 @@ def _of_thresholds(policy: PolicyDocument) -> Iterator[CountPromise]:
             pure = {unit: cost.pure for unit, cost in _units_of(terms, policy.site[site], policy).items()}
             tight, zones = {unit: float(cost) for unit, cost in pure.items()}, len(policy.zones_of(release, site))
             for reader in (*release.audiences, EVERYBODY):
-                yield CountPromise(site, release.name, reader, release.mechanism, zones, pure, terms, tight)
+                yield CountGuarantee(site, release.name, reader, release.mechanism, zones, pure, terms, tight)
 
 
 def _by_window(
     policy: PolicyDocument, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
-) -> CountPromise:
+) -> CountGuarantee:
     site, ticks = policy.site[site_id], policy.site[site_id].ticks_per_observation
     cost = coalition_cost(release.mechanism, (release.epsilon[name] for name in names))
 
@@ -97,7 +97,7 @@ def _by_window(
     costs = DeviceCosts(cost, of(ticks), of(policy.privacy.w), day)
     units = costs.units(policy.privacy.devices_per_person)
     zones = len(policy.zones_of(release, site_id))
-    return CountPromise(site_id, release.name, reader, release.mechanism, zones, units)
+    return CountGuarantee(site_id, release.name, reader, release.mechanism, zones, units)
 
 
 def _consecutive(
@@ -131,7 +131,7 @@ def _consecutive(
 
 def _by_day(
     policy: PolicyDocument, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
-) -> CountPromise:
+) -> CountGuarantee:
     site, days = policy.site[site_id], DayPrices.of(policy, release, site_id)
     terms = finest(days.prices[name].terms(ANY_DAY) for name in names)
     units = _units_of(terms, site, policy)
@@ -143,7 +143,7 @@ def _by_day(
         tight = {unit: cost.composed(delta) for unit, cost in units.items()}
     zones = len(policy.zones_of(release, site_id))
     scales = tuple(min(days.prices[name].scales for name in names)) if release.by_changes else ()
-    return CountPromise(site_id, release.name, reader, release.mechanism, zones, pure, terms, tight, delta, scales)
+    return CountGuarantee(site_id, release.name, reader, release.mechanism, zones, pure, terms, tight, delta, scales)
 
 
 def _units_of(terms: DayTerms, site: Site, policy: PolicyDocument) -> dict[str, UnitCost]:

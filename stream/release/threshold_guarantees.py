@@ -96,7 +96,7 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True)
-class ThresholdPromise:
+class ThresholdGuarantee:
     """The guarantees of one stream at one site, for audiences that receive the same decisions."""
 
     site: str
@@ -172,13 +172,13 @@ def _figures(quiet: Quiet) -> dict[str, int | float]:
     }  # fmt: skip
 
 
-def threshold_promises(policy: Policy) -> list[ThresholdPromise]:
+def threshold_guarantees(policy: Policy) -> list[ThresholdGuarantee]:
     """Return the guarantees of every decision stream; a free stream has one for each noise law of its counts."""
     return [
-        promise
+        guarantee
         for site in policy.site
         for release in thresholds_at(policy, site)
-        for promise in (_frees(policy, site, release) if release.free else [_paid(policy, site, release)])
+        for guarantee in (_frees(policy, site, release) if release.free else [_paid(policy, site, release)])
     ]
 
 
@@ -221,7 +221,7 @@ def _minutes(clock: str) -> int:
     return 60 * int(clock[:2]) + int(clock[3:])
 
 
-def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdPromise:
+def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdGuarantee:
     plan = RunPlan(policy, release, site)
     vector, queried = plan.vector, windows_queried_per_day(release, policy.site[site])
     low, high = 0, 1
@@ -231,14 +231,14 @@ def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdProm
         middle = (low + high) // 2
         low, high = (middle, high) if quiet_bounds(vector, queried, middle).false_alarms > RARE else (low, middle)
     quiet = quiet_bounds(vector, queried, high), quiet_bounds(vector, queried, _nearest(plan))
-    promise = _promise(
+    guarantee = _guarantee(
         plan, release.audiences, vector.shift, quiet,
         release.events, (plan.price.run, plan.price.day), plan.release.mechanism,
     )  # fmt: skip
-    return replace(promise, given=_given(policy, release, site))
+    return replace(guarantee, given=_given(policy, release, site))
 
 
-def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[ThresholdPromise]:
+def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[ThresholdGuarantee]:
     counts = next(r for r in policy.release if r.name == release.counts)
     assert isinstance(counts, CountRelease)  # noqa: S101
     plan = FreeDecision(policy, count_plan(policy, counts, site), release)
@@ -253,7 +253,7 @@ def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[Thresho
     ]
 
 
-def _free(plan: FreeDecision, windows: int, audiences: tuple[str, ...]) -> ThresholdPromise:
+def _free(plan: FreeDecision, windows: int, audiences: tuple[str, ...]) -> ThresholdGuarantee:
     law, alarm = plan.noise_parameter(audiences[0]), plan.alarm(audiences[0])
     shift, draws = max(zip(alarm.shifts, map(len, plan.members), strict=True))
     most = float(min(windows, LONGEST_DAY // max(plan.release.cooldown, plan.tick) + 1))
@@ -264,7 +264,7 @@ def _free(plan: FreeDecision, windows: int, audiences: tuple[str, ...]) -> Thres
     distance = shift
     while quiet(distance).false_alarms > RARE:
         distance += 1
-    return _promise(
+    return _guarantee(
         plan, audiences, shift, (quiet(distance), quiet(_nearest(plan))), None, (Fraction(0), Fraction(0)),
         f"{plan.plan.release.mechanism}/threshold",
     )  # fmt: skip
@@ -285,12 +285,12 @@ def _nearest(plan: ThresholdPlan) -> int:
     return min(plan.thresholds)
 
 
-def _promise(
+def _guarantee(
     plan: ThresholdPlan, audiences: tuple[str, ...], early: int, quiet: tuple[Quiet, Quiet], events: int | None,
     price: tuple[Fraction, Fraction], mechanism: str,
-) -> ThresholdPromise:  # fmt: skip
+) -> ThresholdGuarantee:  # fmt: skip
     release = plan.release
-    return ThresholdPromise(
+    return ThresholdGuarantee(
         plan.site, release.name, audiences, mechanism, release.alert, release.level,
         dict(zip(plan.names, plan.thresholds, strict=True)), release.miss, release.windows(plan.tick) * plan.tick,
         release.cooldown, events, early, *quiet, *price,

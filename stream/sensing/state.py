@@ -136,6 +136,15 @@ def _entries_of(run: TickRun) -> dict[str, Entry]:
     return dict(zip(run.devices, zip(run.times, repeat(run.stamp), count(), run.zones), strict=False))
 
 
+_NOT_DROPPED = frozenset({"rows", "accepted", "stale_heartbeats"})
+"""Counters that are not reasons for a dropped row."""
+
+
+def dropped_rows(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return those of a site's counters that count dropped rows: reason -> rows."""
+    return {reason: rows for reason, rows in counters.items() if reason not in _NOT_DROPPED}
+
+
 FORM = 1
 """Version of the state's byte form."""
 

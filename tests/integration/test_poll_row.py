@@ -36,7 +36,7 @@ from connectors.sources.polls.service import COMPLETE, PollService
 from connectors.sources.polls.snmp_walk import CommunityReader, PollError, Table
 from stream.pipeline import Options, Pipeline
 from stream.records import MINUTE, SECOND, Micros, Published
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 from tests.integration import client_tables
@@ -161,7 +161,7 @@ def differing(one: Cells, other: Cells) -> int:
 
 
 def printed(known: Policy, unit: str) -> int:
-    [units] = [each.units for each in count_promises(known) if each.reader == "public"]
+    [units] = [each.units for each in count_guarantees(known) if each.reader == "public"]
     return int(units[unit])
 
 

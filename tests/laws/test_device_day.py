@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream.records import DAY, MINUTE
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
@@ -59,7 +59,7 @@ def changed(made: Policy, seen: Sequence[Sighting]) -> int:
 
 
 def promised(made: Policy) -> Fraction:
-    [units] = [p.units for p in count_promises(made) if p.reader == "public"]
+    [units] = [p.units for p in count_guarantees(made) if p.reader == "public"]
     return Fraction(units["device_day"])
 
 

@@ -23,7 +23,7 @@ from connectors.subscribe.nodes import counted_in
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros, Published
 from stream.release.account_stage import account_stage
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
@@ -150,7 +150,7 @@ def steps(one: Cells, other: Cells) -> int:
 
 def printed(policy: Policy, unit: str) -> Fraction:
     """Return how many counts the printed price of a unit pays for; 2 of ``K`` ticks."""
-    [units] = [p.units for p in count_promises(policy) if p.reader == "public"]
+    [units] = [p.units for p in count_guarantees(policy) if p.reader == "public"]
     return Fraction(units[unit]) / (Fraction(2) / K)
 
 

@@ -18,7 +18,7 @@ from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, HOUR, MINUTE, Micros, Published
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
@@ -96,7 +96,7 @@ def differing(policy: Policy, one: Sequence[Word], other: Sequence[Word], *, bou
 
 
 def printed(policy: Policy, unit: str) -> Fraction:
-    [units] = [p.units for p in count_promises(policy) if p.reader == "public"]
+    [units] = [p.units for p in count_guarantees(policy) if p.reader == "public"]
     return Fraction(units[unit])
 
 

@@ -26,7 +26,7 @@ from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.pipeline import Pipeline
 from stream.records import HOUR, MINUTE, SECOND, Micros, OccupancyWindow, PrivacyDay
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.count_plan import ChangePlan, CountPlan, count_plans
 from stream.release.validation import Policy, load_policy
 from tests.support import connector_course
@@ -334,7 +334,7 @@ _PRINTED: dict[tuple[str, str], Mapping[str, float]] = {}
 def shift(known: Policy, unit: str, site: str = SITE) -> float:
     """Return mu of the epsilon that is printed for a unit."""
     if (known.version, site) not in _PRINTED:
-        for each in count_promises(known):
+        for each in count_guarantees(known):
             if each.reader == "public":
                 _PRINTED[known.version, each.site] = each.tight
     epsilon, delta, phi = _PRINTED[known.version, site][unit], 1e-6, NormalDist().cdf

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from connectors.sources.recordings.dialect import Dialect
-from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.sources.recordings.observations import ObservationFile, shortfall
 from stream.domains import Domain
 from stream.errors import DataError
 from stream.keys import LaboratoryKeys
@@ -28,6 +28,7 @@ from stream.policy.sites import Site
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import EPOCH, Message, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.release.validation import Policy
+from stream.sensing.state import dropped_rows
 
 CONTROL = 10
 """One of this many devices is excluded from what is released."""
@@ -83,7 +84,7 @@ def record(
         if message.site == name:
             state, made = sense.step(state, sorted_out.counted(message))
             windows += [each for each in made if isinstance(each, OccupancyWindow)]
-    problem = shortfall(file.tally, {why: rows for why, rows in state.counters.items() if why not in NO_DROPS})
+    problem = shortfall(file.tally, dropped_rows(state.counters))
     if not windows:
         raise problem or DataError(f"{path}: the file contains no window of site '{name}'")
     seen, control = sorted_out.sightings()

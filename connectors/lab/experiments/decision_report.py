@@ -198,11 +198,11 @@ def draw_varied(folder: Path, name: str, results: Sequence[Result], varied: str,
             if varied == "alpha" and measure == "ex_post":
                 panel.set_yscale("log")
             if measure == "fnr":
-                _promise(panel, results, varied)
+                _guarantee(panel, results, varied)
         sheet.legend()
 
 
-def _promise(panel: Axes, results: Sequence[Result], varied: str) -> None:
+def _guarantee(panel: Axes, results: Sequence[Result], varied: str) -> None:
     """Draw the guaranteed β."""
     points = sorted({(float(getattr(r.setting, varied)), float(r.setting.beta)) for r in results})
     panel.plot(*zip(*points, strict=True), color=INK, linestyle=":", marker="", label="β")

@@ -30,8 +30,8 @@ from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.policy.forecasts import Forecast
 from stream.policy.sites import Site
 from stream.records import MINUTE, SECOND, Micros
-from stream.release.attribute_guarantees import AttributePromise
-from stream.release.threshold_guarantees import ThresholdPromise
+from stream.release.attribute_guarantees import AttributeGuarantee
+from stream.release.threshold_guarantees import ThresholdGuarantee
 from stream.release.validation import Policy
 
 FEW = 4
@@ -150,15 +150,15 @@ def _audience(policy: Policy, name: str, description: str) -> Row:
 def _counts(policy: Policy, counts: Sequence[CountFigures]) -> dict[str, list[Row]]:
     window, day = list[Row](), list[Row]()
     for each in counts:
-        promise = each.promise
-        key = f"{promise.site}/{promise.release}/{promise.reader}"
+        guarantee = each.guarantee
+        key = f"{guarantee.site}/{guarantee.release}/{guarantee.reader}"
         common: dict[str, Value] = {
-            "site": promise.site, "release": promise.release, "mechanism": promise.mechanism,
-            "zones": str(promise.zones), "reader": _reader(promise.reader), **_whose(policy, promise.site),
+            "site": guarantee.site, "release": guarantee.release, "mechanism": guarantee.mechanism,
+            "zones": str(guarantee.zones), "reader": _reader(guarantee.reader), **_whose(policy, guarantee.site),
         }  # fmt: skip
         if each.day is None:
             units = ("presence_tuple", *OF_A_DAY)
-            window.append(Row(key, common | {unit: Figure(decimal_string(promise.units[unit])) for unit in units}))
+            window.append(Row(key, common | {unit: Figure(decimal_string(guarantee.units[unit])) for unit in units}))
         else:
             tight = {unit: Figure(f"{epsilon:.3g}") for unit, epsilon in each.day.tight.items()}
             delta = f"{float(each.day.delta):.2g}" if each.day.delta else "0"
@@ -184,7 +184,7 @@ def _budgets(policy: Policy) -> dict[str, list[Row]]:
     return {"budgets": found, "no_budgets": without}
 
 
-def _attributes(policy: Policy, odds: Sequence[AttributePromise]) -> dict[str, list[Row]]:
+def _attributes(policy: Policy, odds: Sequence[AttributeGuarantee]) -> dict[str, list[Row]]:
     rules, coming = list[Row](), list[Row]()
     for release in policy.release:
         if isinstance(release, AttributeRelease):
@@ -202,7 +202,7 @@ def _attributes(policy: Policy, odds: Sequence[AttributePromise]) -> dict[str, l
     return {"attributes": rules, "coming": coming, "odds": [_odds(each) for each in odds]}
 
 
-def _odds(each: AttributePromise) -> Row:
+def _odds(each: AttributeGuarantee) -> Row:
     def factor(value: float) -> Figure:
         return Figure(f"{value:.4g}")
 
@@ -220,8 +220,8 @@ def _reader(reader: str) -> str:
     return Word("everybody") if reader == EVERYBODY else reader
 
 
-def _thresholds(policy: Policy, streams: Sequence[ThresholdPromise]) -> dict[str, list[Row]]:
-    def those(condition: Callable[[ThresholdPromise], bool]) -> list[Row]:
+def _thresholds(policy: Policy, streams: Sequence[ThresholdGuarantee]) -> dict[str, list[Row]]:
+    def those(condition: Callable[[ThresholdGuarantee], bool]) -> list[Row]:
         return [
             Row(f"{p.site}/{p.release}", {**_threshold(p), **_whose(policy, p.site)}) for p in streams if condition(p)
         ]
@@ -236,19 +236,20 @@ def _thresholds(policy: Policy, streams: Sequence[ThresholdPromise]) -> dict[str
     }
 
 
-def _threshold(promise: ThresholdPromise) -> dict[str, Value]:
-    above = promise.alert == "above"
+def _threshold(guarantee: ThresholdGuarantee) -> dict[str, Value]:
+    above = guarantee.alert == "above"
     return {
-        "site": promise.site, "release": promise.release, "audiences": ", ".join(promise.audiences),
-        "alert": Word(f"side_{promise.alert}"), "other_side": Word("side_below" if above else "side_above"),
-        "within": str(promise.within // MINUTE), "cooldown": str(promise.cooldown // MINUTE),
-        "probability": Figure(f"{float(1 - promise.miss):g}"), "distance": str(promise.quiet.distance),
-        "false_alarms": Figure(f"{promise.quiet.false_alarms:.2g}"), "denied": Figure(f"{promise.quiet.denied:.2g}"),
-        "events": str(promise.events), "run": Figure(decimal_string(promise.run)),
-        "day": Figure(decimal_string(promise.day)), "given": promise.given[0] if promise.given else "",
+        "site": guarantee.site, "release": guarantee.release, "audiences": ", ".join(guarantee.audiences),
+        "alert": Word(f"side_{guarantee.alert}"), "other_side": Word("side_below" if above else "side_above"),
+        "within": str(guarantee.within // MINUTE), "cooldown": str(guarantee.cooldown // MINUTE),
+        "probability": Figure(f"{float(1 - guarantee.miss):g}"), "distance": str(guarantee.quiet.distance),
+        "false_alarms": Figure(f"{guarantee.quiet.false_alarms:.2g}"),
+        "denied": Figure(f"{guarantee.quiet.denied:.2g}"),
+        "events": str(guarantee.events), "run": Figure(decimal_string(guarantee.run)),
+        "day": Figure(decimal_string(guarantee.day)), "given": guarantee.given[0] if guarantee.given else "",
         "nearest": Word("node_empty" if above else "node_twice"),
-        "nearest_false_alarms": Figure(f"{promise.empty.false_alarms:.2g}"),
-        "nearest_denied": Figure(f"{promise.empty.denied:.2g}"),
+        "nearest_false_alarms": Figure(f"{guarantee.empty.false_alarms:.2g}"),
+        "nearest_denied": Figure(f"{guarantee.empty.denied:.2g}"),
     }  # fmt: skip
 
 
@@ -264,7 +265,7 @@ def _who(site: Site) -> str:
 
 def _all_of_whom(policy: Policy, counts: Sequence[CountFigures]) -> list[Row]:
     """Return one row with all that the table of counts is about."""
-    found = sorted({_who(policy.site[each.promise.site]) for each in counts})
+    found = sorted({_who(policy.site[each.guarantee.site]) for each in counts})
     one = [part for who in found for part in (Word("or"), Word(f"one_{who}"))][1:]
     return [Row("policy", {"one": one})] if found else []
 

@@ -19,7 +19,7 @@ from connectors.sources.ingest.addresses import colons
 from stream.policy.counts import Count
 from stream.policy.names import floor_level, is_display_name
 from stream.policy.polls import IN_CLOUD, ON_PREMISES, PollTable
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.validation import load_policy
 
 NOBODY = ("127.0.0.1",)
@@ -376,9 +376,9 @@ def _scale(body: str) -> float:
     policy = load_policy(body + everywhere)
     scales = [
         math.sqrt(float(parameter))
-        for promise in count_promises(policy)
-        if promise.release == "rooms" and promise.terms is not None
-        for parameter in promise.terms.parameters
+        for guarantee in count_guarantees(policy)
+        if guarantee.release == "rooms" and guarantee.terms is not None
+        for parameter in guarantee.terms.parameters
     ]
     return max(scales)
 

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import LEAST_ACCESS_POINTS
-from connectors.monitoring.engine import EngineMetrics, access_points
+from connectors.monitoring.engine import EngineMetrics
 from connectors.monitoring.metric_values import Labels, Part, Parts, Series
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import wall_clock
@@ -42,7 +42,7 @@ SECRETS_BEATS = 5
 
 def watch_receiver(monitor: Monitor, traps: Receiver, policy: Policy, *, simulated: bool = False) -> None:
     """Monitor a trap receiver: ready while it follows its clock's grid, so that heartbeats are durable."""
-    everywhere = sum(access_points(site) for site in policy.site.values())
+    everywhere = sum(site.radio_count for site in policy.site.values())
 
     def is_served() -> bool:
         state = traps.state

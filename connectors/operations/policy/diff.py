@@ -22,8 +22,8 @@ from stream.policy.document import Release, audiences_of
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site, zones_now
 from stream.records import MINUTE, JsonObject
-from stream.release.attribute_guarantees import AttributePromise, attribute_promises
-from stream.release.count_guarantees import CountPromise, count_promises
+from stream.release.attribute_guarantees import AttributeGuarantee, attribute_guarantees
+from stream.release.count_guarantees import CountGuarantee, count_guarantees
 from stream.release.prices import paid_thresholds, terms_digest
 from stream.release.state import PublicationKey, continued, publication_key
 from stream.release.thresholds import run_plans
@@ -381,22 +381,22 @@ def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
             yield from _compared(f"{site}/{release} for {reader}", f"{words}{at_delta}", prices, stated=stated)
 
 
-def _stated(policy: Policy, promise: CountPromise | None) -> tuple[object, object] | None:
+def _stated(policy: Policy, guarantee: CountGuarantee | None) -> tuple[object, object] | None:
     """Return epsilons and delta of a promise, as its policy states them."""
-    if promise is None:
+    if guarantee is None:
         return None
-    release = next(each for each in policy.release if each.name == promise.release)
+    release = next(each for each in policy.release if each.name == guarantee.release)
     epsilons: Mapping[str, object] = getattr(release, "epsilon", {})
-    return promise.delta, epsilons.get(promise.reader, epsilons)
+    return guarantee.delta, epsilons.get(guarantee.reader, epsilons)
 
 
-def _promised(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str], CountPromise]:
-    return {(p.site, names.get(p.release, p.release), p.reader): p for p in count_promises(policy)}
+def _promised(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str], CountGuarantee]:
+    return {(p.site, names.get(p.release, p.release), p.reader): p for p in count_guarantees(policy)}
 
 
-def _price(promise: CountPromise | None, unit: str) -> Figure | None:
+def _price(guarantee: CountGuarantee | None, unit: str) -> Figure | None:
     """Return an epsilon, at its delta if the unit of charge is the day."""
-    return None if promise is None else promise.tight.get(unit, promise.units[unit])
+    return None if guarantee is None else guarantee.tight.get(unit, guarantee.units[unit])
 
 
 def _attributes(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
@@ -407,12 +407,12 @@ def _attributes(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
             yield from _compared(where, "the attribute", (before.epsilon, now.epsilon))
 
 
-def _factor(promise: AttributePromise | None) -> float | None:
-    return None if promise is None else max(promise.with_counts, promise.exact or 0.0)
+def _factor(guarantee: AttributeGuarantee | None) -> float | None:
+    return None if guarantee is None else max(guarantee.with_counts, guarantee.exact or 0.0)
 
 
-def _odds(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str, str], AttributePromise]:
-    promised = attribute_promises(policy)
+def _odds(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str, str], AttributeGuarantee]:
+    promised = attribute_guarantees(policy)
     return {(p.site, names.get(p.release, p.release), p.attribute, p.reader): p for p in promised}
 
 

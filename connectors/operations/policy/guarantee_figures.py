@@ -17,18 +17,18 @@ from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.people import People
 from stream.records import CHANGES, SECOND, JsonObject, NoiseKind
-from stream.release.attribute_guarantees import AttributePromise, attribute_promises
-from stream.release.count_guarantees import CountPromise, count_promises
-from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
+from stream.release.attribute_guarantees import AttributeGuarantee, attribute_guarantees
+from stream.release.count_guarantees import CountGuarantee, count_guarantees
+from stream.release.threshold_guarantees import ThresholdGuarantee, threshold_guarantees
 from stream.release.validation import Policy
 from stream.schemas import json_float
 
 
 def sentences_to_sign(policy: Policy) -> Iterator[str]:
     """Yield the sentence to sign for each release that is charged per day and each of its audiences."""
-    for promise in count_promises(policy):
-        if promise.terms is not None and promise.reader != EVERYBODY:
-            yield signed_sentence(policy, promise)
+    for guarantee in count_guarantees(policy):
+        if guarantee.terms is not None and guarantee.reader != EVERYBODY:
+            yield signed_sentence(policy, guarantee)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class DayFigures:
 class CountFigures:
     """The guarantee of a count release or a threshold stream about one reader."""
 
-    promise: CountPromise
+    guarantee: CountGuarantee
     temporal: float | None
     """The epsilon of a presence tuple against a reader who knows how people move; None if the policy does not say."""
     meeting: float | None
@@ -74,7 +74,7 @@ class CountFigures:
 
     def to_json(self) -> JsonObject:
         """Return one object of ``counts``."""
-        p = self.promise
+        p = self.guarantee
         return {
             "site": p.site, "release": p.release, "reader": p.reader, "mechanism": p.mechanism,
             "zones": p.zones, "epsilon": {unit: decimal_string(e) for unit, e in p.units.items()},
@@ -104,8 +104,8 @@ class PolicyGuarantees:
 
     policy: Policy
     counts: Sequence[CountFigures]
-    attributes: Sequence[AttributePromise]
-    thresholds: Sequence[ThresholdPromise]
+    attributes: Sequence[AttributeGuarantee]
+    thresholds: Sequence[ThresholdGuarantee]
     pseudonyms: PseudonymChange
 
     def to_json(self) -> JsonObject:
@@ -142,7 +142,7 @@ class PolicyGuarantees:
                 for r in counts for name, budget in sorted(r.w_budget.items())
             },
             "refresh_days": {r.name: r.refresh_days for r in counts},
-            "thresholds": [promise.figures() for promise in self.thresholds],
+            "thresholds": [guarantee.figures() for guarantee in self.thresholds],
             "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
         } | {name: figures for name, figures in _optional_figures(policy).items() if figures}  # fmt: skip
 
@@ -150,29 +150,29 @@ class PolicyGuarantees:
 def guarantee_figures(policy: Policy) -> PolicyGuarantees:
     """Return what ``policy show`` reports."""
     return PolicyGuarantees(
-        policy, [_count_figures(policy, promise) for promise in count_promises(policy)],
-        attribute_promises(policy), threshold_promises(policy), _pseudonyms(policy),
+        policy, [_count_figures(policy, guarantee) for guarantee in count_guarantees(policy)],
+        attribute_guarantees(policy), threshold_guarantees(policy), _pseudonyms(policy),
     )  # fmt: skip
 
 
-def _count_figures(policy: Policy, promise: CountPromise) -> CountFigures:
-    knowledge, of_tuple = Knowledge.of(policy.privacy), float(promise.units["presence_tuple"])
-    return CountFigures(promise, knowledge.temporal(of_tuple), knowledge.meeting(of_tuple), _of_day(promise))
+def _count_figures(policy: Policy, guarantee: CountGuarantee) -> CountFigures:
+    knowledge, of_tuple = Knowledge.of(policy.privacy), float(guarantee.units["presence_tuple"])
+    return CountFigures(guarantee, knowledge.temporal(of_tuple), knowledge.meeting(of_tuple), _of_day(guarantee))
 
 
-def _of_day(promise: CountPromise) -> DayFigures | None:
-    terms = promise.terms
+def _of_day(guarantee: CountGuarantee) -> DayFigures | None:
+    terms = guarantee.terms
     if terms is None:
         return None
-    tight = {unit: round(e, 6) for unit, e in promise.tight.items()}
+    tight = {unit: round(e, 6) for unit, e in guarantee.tight.items()}
     if terms.noise == CHANGES:
         parts = {"shift": Fraction(1), "shift_moved": REPLACED.get(terms.ticks, UNPROVEN)}
         squared = sum(terms.parameters, Fraction(0))
         shifts = {name: math.ceil(10**6 * math.sqrt(each * squared)) / 10**6 for name, each in parts.items()}
-        return DayFigures("gaussian", promise.delta, tuple(promise.scales), tight, terms.ticks, shifts)
+        return DayFigures("gaussian", guarantee.delta, tuple(guarantee.scales), tight, terms.ticks, shifts)
     noise: NoiseKind = "gaussian" if terms.noise == "gaussian" else "laplace"
     scales = tuple(math.sqrt(e) if noise == "gaussian" else float(1 / e) for e in terms.parameters)
-    return DayFigures(noise, promise.delta, scales, tight, terms.ticks, None)
+    return DayFigures(noise, guarantee.delta, scales, tight, terms.ticks, None)
 
 
 def _pseudonyms(policy: Policy) -> PseudonymChange:
@@ -253,7 +253,7 @@ def _logins(policy: Policy) -> dict[str, JsonObject]:
             "attribute": site.login_attribute, "others": site.others,
             "identities": [
                 {"release": p.release, "reader": p.reader, "two": identities_cost(p, 2), "three": identities_cost(p, 3)}
-                for p in count_promises(policy) if p.site == name
+                for p in count_guarantees(policy) if p.site == name
             ],
         }
         for name, site in policy.site.items() if site.counts_logins

@@ -29,8 +29,8 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.policy.people import THOUSAND, Provisional
 from stream.records import CHANGES, HOUR
-from stream.release.count_guarantees import CountPromise, count_promises
-from stream.release.threshold_guarantees import Say, threshold_promises
+from stream.release.count_guarantees import CountGuarantee, count_guarantees
+from stream.release.threshold_guarantees import Say, threshold_guarantees
 from stream.release.validation import Policy
 
 LANGUAGES = ("en", *sorted(path.name.split(".")[1] for path in Path(__file__).parent.glob("guarantees.*.po")))
@@ -274,7 +274,7 @@ def guarantee_lines(policy: Policy, audience: str, say: Say = str.format) -> lis
         *opt_out_lines(policy, say),
         *_counts(policy, audience, say),
         *_days(policy, audience, say),
-        *(promise.sentence(say) for promise in threshold_promises(policy) if audience in promise.audiences),
+        *(guarantee.sentence(say) for guarantee in threshold_guarantees(policy) if audience in guarantee.audiences),
         *people_lines(policy, audience, say),
         *forecast_lines(policy, audience, say),
     ]
@@ -327,7 +327,11 @@ def counted_lines(policy: Policy, say: Say = str.format) -> Iterator[str]:
 
 def session_lines(policy: Policy, audience: str = EVERYBODY, say: Say = str.format) -> Iterator[str]:
     """Yield, for each site with sessions that pays by the window for counts of an audience, what one message costs."""
-    paid = {promise.site for promise in count_promises(policy) if promise.terms is None and promise.reader == audience}
+    paid = {
+        guarantee.site
+        for guarantee in count_guarantees(policy)
+        if guarantee.terms is None and guarantee.reader == audience
+    }
     for name in policy.site:
         site = policy.site[name]
         if site.has_sessions and name in paid:
@@ -341,26 +345,26 @@ def login_lines(policy: Policy, audience: str = EVERYBODY, say: Say = str.format
     for name, site in policy.site.items():
         if site.counts_logins:
             yield say(_LOGINS, site=name, others=say(_OTHERS[site.others]))
-    for promise in count_promises(policy):
-        if promise.reader == audience and policy.site[promise.site].counts_logins:
-            yield _day_of_a_person(policy, promise, say)
+    for guarantee in count_guarantees(policy):
+        if guarantee.reader == audience and policy.site[guarantee.site].counts_logins:
+            yield _day_of_a_person(policy, guarantee, say)
 
 
-def _day_of_a_person(policy: Policy, promise: CountPromise, say: Say) -> str:
-    ignored, tight = policy.site[promise.site].others == "ignore", promise.tight
-    two, three = (identities_cost(promise, number) for number in (2, 3))
+def _day_of_a_person(policy: Policy, guarantee: CountGuarantee, say: Say) -> str:
+    ignored, tight = policy.site[guarantee.site].others == "ignore", guarantee.tight
+    two, three = (identities_cost(guarantee, number) for number in (2, 3))
     sentence = say(
         _ONE_PERSON if ignored else _IDENTITIES,
-        release=promise.release, reader=promise.reader, day=tight["device_day"], two=two, three=three,
+        release=guarantee.release, reader=guarantee.reader, day=tight["device_day"], two=two, three=three,
     )  # fmt: skip
     return sentence + say(_ONE_MESSAGE, one=tight["device_day_moved"], two=tight["observation"])
 
 
-def identities_cost(promise: CountPromise, number: int) -> float:
+def identities_cost(guarantee: CountGuarantee, number: int) -> float:
     """Return the epsilon, at the promise's delta, of a day of a person who has this number of identities."""
-    assert promise.terms is not None  # noqa: S101 - a site that counts logins pays by the day
-    cost = UnitCost(cost_of(promise.terms), number)
-    return float(cost.pure) if not math.isinf(cost.pure) else cost.composed(promise.delta)
+    assert guarantee.terms is not None  # noqa: S101 - a site that counts logins pays by the day
+    cost = UnitCost(cost_of(guarantee.terms), number)
+    return float(cost.pure) if not math.isinf(cost.pure) else cost.composed(guarantee.delta)
 
 
 def spaced(duration: str) -> str:
@@ -389,14 +393,14 @@ def opt_out_lines(policy: PolicyDocument, say: Say = str.format) -> Iterator[str
 
 
 def _counts(policy: Policy, audience: str, say: Say) -> Iterator[str]:
-    for promise in count_promises(policy):
-        if promise.reader != audience:
+    for guarantee in count_guarantees(policy):
+        if guarantee.reader != audience:
             continue
-        if promise.terms is not None:
-            yield signed_sentence(policy, promise, say)
+        if guarantee.terms is not None:
+            yield signed_sentence(policy, guarantee, say)
         else:
-            epsilon, moved = (Figure(_number(promise.units[unit])) for unit in ("presence_tuple", "tuple_moved"))
-            yield say(_BY_WINDOW, release=promise.release, epsilon=epsilon, moved=moved)
+            epsilon, moved = (Figure(_number(guarantee.units[unit])) for unit in ("presence_tuple", "tuple_moved"))
+            yield say(_BY_WINDOW, release=guarantee.release, epsilon=epsilon, moved=moved)
 
 
 def _days(policy: Policy, audience: str, say: Say) -> Iterator[str]:
@@ -419,22 +423,22 @@ def _number(epsilon: Fraction | float) -> str:
     return decimal_string(epsilon) if isinstance(epsilon, Fraction) else f"{epsilon:g}"
 
 
-def signed_sentence(policy: Policy, promise: CountPromise, say: Say = str.format) -> str:
+def signed_sentence(policy: Policy, guarantee: CountGuarantee, say: Say = str.format) -> str:
     """Return the sentence that a privacy officer can sign for a release that is charged per day."""
-    site, day = policy.site[promise.site], policy.site[promise.site].contribution
+    site, day = policy.site[guarantee.site], policy.site[guarantee.site].contribution
     bound = say(_HOURS, hours=(day or 0) / HOUR)
-    if promise.terms is not None and promise.terms.noise == CHANGES:
+    if guarantee.terms is not None and guarantee.terms.noise == CHANGES:
         bound = say(_ONE_VISIT if site.visits == 1 else _VISITS, visits=site.visits)
     exceptions = ""
-    if promise.delta:
+    if guarantee.delta:
         # What a delta means, for one device or login and for a building over a month.
-        delta = float(promise.delta)
+        delta = float(guarantee.delta)
         exceptions = say(
             _LOGIN_DELTA if site.counts_logins else _DEVICE_DELTA,
             delta=delta, expected=delta * DEVICES * MONTH, devices=DEVICES, days=MONTH,
         )  # fmt: skip
     return say(
         _LOGIN_DAY if site.counts_logins else _DEVICE_DAY,
-        release=promise.release, reader=promise.reader, begins=site.day_starts, bound=bound,
-        day=promise.tight["device_day"], moved=promise.tight["device_day_moved"], exceptions=exceptions,
+        release=guarantee.release, reader=guarantee.reader, begins=site.day_starts, bound=bound,
+        day=guarantee.tight["device_day"], moved=guarantee.tight["device_day_moved"], exceptions=exceptions,
     )  # fmt: skip

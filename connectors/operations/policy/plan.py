@@ -36,11 +36,11 @@ from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.sites import Site
 from stream.records import DAY, JsonObject
-from stream.release.attribute_guarantees import AttributePromise, attribute_promises
+from stream.release.attribute_guarantees import AttributeGuarantee, attribute_guarantees
 from stream.release.budgets import companions
-from stream.release.count_guarantees import CountPromise, count_promises
+from stream.release.count_guarantees import CountGuarantee, count_guarantees
 from stream.release.prices import DayPrices
-from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
+from stream.release.threshold_guarantees import ThresholdGuarantee, threshold_guarantees
 from stream.release.validation import Policy
 from stream.schemas import json_float
 
@@ -52,7 +52,7 @@ class PlannedCounts:
     site: str
     release: CountRelease
     audience: str
-    promise: CountPromise
+    guarantee: CountGuarantee
     windows_per_day: int
     releases_that_fit: int
     """The windows of a day that the budgets pay."""
@@ -73,8 +73,8 @@ class PlannedCounts:
             "w_budget": _decimal(release.w_budget.get(audience)), "releases_that_fit": self.releases_that_fit,
             "unit": release.unit, "cost": _decimals(self.cost),
             "tight": {
-                unit: {"epsilon": round(epsilon, 6), "delta": float(self.promise.delta)}
-                for unit, epsilon in self.promise.tight.items()
+                unit: {"epsilon": round(epsilon, 6), "delta": float(self.guarantee.delta)}
+                for unit, epsilon in self.guarantee.tight.items()
             },
             **_errors(next(iter(self.levels.values()), None)),
             "levels": {level: _level_figures(quality) for level, quality in self.levels.items()},
@@ -99,13 +99,13 @@ def _errors(quality: Quality | None) -> dict[str, float | bool | None]:
 class PlannedAttribute:
     """The cost of one attribute of a site's days, for one audience."""
 
-    promise: AttributePromise
+    guarantee: AttributeGuarantee
     zones: int
     """How many zones it is released for."""
 
     def figures(self) -> JsonObject:
         """Return the machine-readable form."""
-        each = self.promise
+        each = self.guarantee
         return {
             "site": each.site, "release": each.release, "attribute": each.attribute, "audience": each.reader,
             "epsilon": decimal_string(each.epsilon), "zones": self.zones, "factor": each.factor,
@@ -120,10 +120,10 @@ class Plan:
 
     policy_version: str
     counts: list[PlannedCounts]
-    coalitions: list[CountPromise]
+    coalitions: list[CountGuarantee]
     """The cost of each count release for all audiences together."""
     attributes: list[PlannedAttribute]
-    thresholds: list[ThresholdPromise]
+    thresholds: list[ThresholdGuarantee]
 
     def figures(self) -> JsonObject:
         """Return the machine-readable form."""
@@ -148,20 +148,20 @@ def plan(policy: Policy, days: Windows | None = None, tick: Callable[[], None] =
         tick: called after each window that was tried; ``windows_to_try`` says how often.
     """
     tried = simulated_windows(policy) if days is None else days
-    promises = {(p.site, p.release, p.reader): p for p in count_promises(policy)}
+    guarantees = {(p.site, p.release, p.reader): p for p in count_guarantees(policy)}
     return Plan(
         policy.version,
         counts=[
-            _planned_counts(policy, site, release, audience, promises[site, release.name, audience], tried, tick)
+            _planned_counts(policy, site, release, audience, guarantees[site, release.name, audience], tried, tick)
             for site, release, audience in _planned(policy)
         ],
-        coalitions=[promise for promise in promises.values() if promise.reader == EVERYBODY],
+        coalitions=[guarantee for guarantee in guarantees.values() if guarantee.reader == EVERYBODY],
         attributes=[
-            PlannedAttribute(promise, _covered(policy, promise.site, promise.release))
-            for promise in attribute_promises(policy)
-            if promise.reader != EVERYBODY
+            PlannedAttribute(guarantee, _covered(policy, guarantee.site, guarantee.release))
+            for guarantee in attribute_guarantees(policy)
+            if guarantee.reader != EVERYBODY
         ],
-        thresholds=threshold_promises(policy),
+        thresholds=threshold_guarantees(policy),
     )
 
 
@@ -182,7 +182,7 @@ def _planned(policy: Policy) -> Iterator[tuple[str, CountRelease, str]]:
 
 
 def _planned_counts(
-    policy: Policy, site: str, release: CountRelease, audience: str, promise: CountPromise, days: Windows,
+    policy: Policy, site: str, release: CountRelease, audience: str, guarantee: CountGuarantee, days: Windows,
     tick: Callable[[], None],
 ) -> PlannedCounts:  # fmt: skip
     epsilon = release.epsilon[audience]
@@ -192,10 +192,12 @@ def _planned_counts(
     all_levels = (
         expected_quality(policy, site, _with_zones(release), epsilon, days, tick) if _hides_zones(release) else {}
     )
-    cost = _cost_of_day(promise, epsilon) if release.by_day else _cost_of_windows(policy, site, release, audience, fit)
+    cost = (
+        _cost_of_day(guarantee, epsilon) if release.by_day else _cost_of_windows(policy, site, release, audience, fit)
+    )
     return PlannedCounts(
-        site, release, audience, promise,
-        windows_per_day=windows, releases_that_fit=fit, cost={**promise.units, **cost}, levels=levels,
+        site, release, audience, guarantee,
+        windows_per_day=windows, releases_that_fit=fit, cost={**guarantee.units, **cost}, levels=levels,
         left_out={level: quality for level, quality in all_levels.items() if level == "zone"},
     )  # fmt: skip
 
@@ -211,9 +213,9 @@ def _with_zones(release: CountRelease) -> CountRelease:
     return release.model_copy(update={"levels": levels, "shares": dict.fromkeys(levels, Fraction(1, len(levels)))})
 
 
-def _cost_of_day(promise: CountPromise, epsilon: Fraction) -> dict[str, Epsilon]:
+def _cost_of_day(guarantee: CountGuarantee, epsilon: Fraction) -> dict[str, Epsilon]:
     """Return the costs of a day and of a further window: a release that is charged per day charges the day at once."""
-    return {"window": Fraction(0), "day": epsilon, "device_day": promise.units["device_day"]}
+    return {"window": Fraction(0), "day": epsilon, "device_day": guarantee.units["device_day"]}
 
 
 def _cost_of_windows(policy: Policy, site: str, release: CountRelease, audience: str, fit: int) -> dict[str, Epsilon]:

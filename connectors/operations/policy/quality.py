@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from connectors.sources.recordings.dialect import OWN, Dialect
-from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.sources.recordings.observations import ObservationFile, shortfall
 from stream.domains import Purpose
 from stream.errors import DataError
 from stream.keys import LaboratoryKeys, key_day_of, subkey
@@ -46,6 +46,7 @@ from stream.release.count_plan import ByLevel, ChangePlan, CountPlan, count_plan
 from stream.release.validation import Policy
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import OccupancyOperator
+from stream.sensing.state import dropped_rows
 from stream.sensing.visits import VisitBound, VisitCounter, VisitCounts
 
 KEY = b"a plan draws the same noise again"
@@ -204,7 +205,7 @@ def observed_windows(
         windows[message.site] += [each for each in made if isinstance(each, OccupancyWindow)]
     dropped = Counter[str]()
     for state in states.values():
-        dropped.update({reason: rows for reason, rows in state.counters.items() if reason not in NO_DROPS})
+        dropped.update(dropped_rows(state.counters))
     problem = shortfall(file.tally, dropped)
     if not any(windows.values()):
         raise problem or DataError("the file contains no window")

@@ -121,8 +121,6 @@ def _longest_period(days: Iterable[_Day]) -> tuple[Micros, Micros] | None:
 
 # --- shortfall --------------------------------------------------------------------------------------
 
-NO_DROPS = frozenset({"rows", "accepted", "stale_heartbeats"})
-"""Counters of sensing that are not reasons for a dropped row."""
 MANY = 10
 """If one in so many good rows is dropped for the same reason, the file or the policy is wrong, not a row."""
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from connectors.secrets.private_files import private_folder
-from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_of, open_text
 from stream.errors import DataError, UsageError
 from stream.keys import Keys
@@ -23,6 +23,7 @@ from stream.pipeline import Options, Output, Pipeline, SiteState
 from stream.records import Micros, OccupancyWindow, Published
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, is_private, parse_record, parse_time
+from stream.sensing.state import dropped_rows
 
 
 @dataclass(slots=True)
@@ -104,9 +105,8 @@ def _write(outputs: Iterable[Output], out: Path, tally: RowCounts, states: dict[
     result.windows = len({(record.key, record.time) for record in audit})
     result.refused = sum(parse_record(record.value)["outcome"] != "released" for record in audit)
     for state in states.values():
-        for reason, rows in state.occupancy.counters.items():
-            if reason not in NO_DROPS:
-                result.dropped[reason] = result.dropped.get(reason, 0) + rows
+        for reason, rows in dropped_rows(state.occupancy.counters).items():
+            result.dropped[reason] = result.dropped.get(reason, 0) + rows
     return result
 
 

@@ -13,9 +13,9 @@ from connectors.storage.embedded.outboxes import open_outbox
 from connectors.storage.embedded.reader import OPERATOR_OUTBOX
 from connectors.storage.embedded.sqlite_file import naming_errors, transaction
 from stream.engine.partition import PartitionEngine
-from stream.policy.sites import Site
 from stream.records import DAY, JsonObject, Micros
 from stream.schemas import rfc3339
+from stream.sensing.state import dropped_rows
 
 RETENTION: Micros = 7 * DAY
 """For how long figures are kept, in event time."""
@@ -40,12 +40,9 @@ class ReceivedTraps(NamedTuple):
         }  # fmt: skip
 
 
-NOT_DROPPED = frozenset({"rows", "accepted", "stale_heartbeats", "late"})
-"""Counters of sensing that are no reason for a drop, and the one that has a field of its own."""
-
-
 def _dropped(counters: Mapping[str, int]) -> dict[str, int]:
-    return {reason: rows for reason, rows in sorted(counters.items()) if rows and reason not in NOT_DROPPED}
+    """Return the drops by reason but for late rows, which have a field of their own."""
+    return {reason: rows for reason, rows in sorted(dropped_rows(counters).items()) if rows and reason != "late"}
 
 
 class OperatorOutbox:
@@ -79,8 +76,8 @@ class OperatorOutbox:
 
     def _figures(self, partition: PartitionEngine, site: str) -> JsonObject:
         state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
-        enough = place is not None and _access_points(place) >= LEAST_ACCESS_POINTS
-        everywhere = sum(map(_access_points, partition.policy.site.values()))
+        enough = place is not None and place.radio_count >= LEAST_ACCESS_POINTS
+        everywhere = sum(each.radio_count for each in partition.policy.site.values())
         tick = 0 if place is None else place.tick
         key_day = partition.sites.oldest_key_day_needed()
         traps = self._traps_so_far() if everywhere >= LEAST_ACCESS_POINTS else None
@@ -120,7 +117,3 @@ class OperatorOutbox:
     def close(self) -> None:
         """Close its file."""
         self._box.close()
-
-
-def _access_points(place: Site) -> int:
-    return sum(len(zone.radios) for zone in place.zones)

@@ -40,9 +40,9 @@ class Bound(NamedTuple):
     runs: int
     """Measured on each side."""
 
-    def exceeds(self, promise: float) -> bool:
+    def exceeds(self, guarantee: float) -> bool:
         """Whether the guarantee is violated, with the certainty that ``LEVEL`` implies."""
-        return self.epsilon > promise
+        return self.epsilon > guarantee
 
 
 def rate_at_least(hits: Ints, runs: int, level: float) -> Floats:

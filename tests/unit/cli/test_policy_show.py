@@ -14,8 +14,8 @@ from connectors.cli.policy_tables import print_guarantees
 from connectors.operations.policy.guarantees import forecast_lines, guarantee_lines
 from stream.accounting.adversaries import Knowledge
 from stream.policy.fields import decimal_string
-from stream.release.attribute_guarantees import attribute_promises
-from stream.release.count_guarantees import count_promises
+from stream.release.attribute_guarantees import attribute_guarantees
+from stream.release.count_guarantees import count_guarantees
 from stream.release.validation import load_policy
 from tests.support.day_policies import change_release, day_release, day_site, visit_site
 from tests.support.forecasts import with_forecast
@@ -70,7 +70,7 @@ def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path: Path, hea
     text = policy_text(COUNTS, head=head)
     lines, policy = shown(tmp_path, text), load_policy(text)
     units = ("presence_tuple", "observation", "device_w_event", "person_w_event", "device_day", "person_day")
-    for p in count_promises(policy):
+    for p in count_guarantees(policy):
         assert (
             " ".join([f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in units)]) in lines
         )
@@ -99,7 +99,7 @@ def test_whole_days_tell_the_scale_of_their_noise(tmp_path: Path) -> None:
     for text in (ticks, changes):
         policy, lines = load_policy(text), shown(tmp_path, text)
         assert lines[0] == f"Policy {policy.version}"
-        for p in count_promises(policy):
+        for p in count_guarantees(policy):
             assert p.terms is not None
             scale = p.scales[0] if text == changes else math.sqrt(p.terms.parameters[0])
             assert any(line.startswith(f"{p.release}, {p.mechanism} {p.reader} {scale:.4g} ") for line in lines)
@@ -135,7 +135,7 @@ def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exac
     assert f"{rule} present is sensitive, too." in " ".join(lines)
     assert any("bits about a zone's day on average (information_target 0.5)" in line for line in lines)
     exceeded = []
-    for a in attribute_promises(load_policy(text)):
+    for a in attribute_guarantees(load_policy(text)):
         assert a.exact is not None
         exceeded.append(a.exact > a.factor)
         report = " ".join(f"{value:.4g}" for value in (a.factor, a.exact, a.with_counts))

@@ -23,7 +23,7 @@ from stream.errors import UsageError
 from stream.policy.counts import Count, CountRelease
 from stream.policy.fields import parse_epsilon
 from stream.records import MINUTE
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.validation import Policy, load_policy
 from tests.support.documents import ROOT
 
@@ -358,7 +358,7 @@ def test_two_releases_tell_no_more_than_one_for_both_levels(tmp_path: Path, read
 
     def parameters(floor: Count, building: Count) -> dict[str, tuple[Fraction, ...]]:
         policy = load_policy(policy_text(Building(places, floor_count=floor, building_count=building)))
-        own = (each for each in count_promises(policy) if each.reader == reader and each.terms is not None)
+        own = (each for each in count_guarantees(policy) if each.reader == reader and each.terms is not None)
         return {each.release: each.terms.parameters for each in own if each.terms is not None}
 
     ticks, changes = parameters("ticks", "ticks")["sums"], parameters("changes", "changes")["sums"]
@@ -466,7 +466,7 @@ def test_what_is_published_as_a_floor_is_named_in_the_file(tmp_path: Path) -> No
 
 def deviation(policy: Policy) -> float:
     """Return the standard deviation of the noise of single zones, from the policy's own promises."""
-    found = [each.terms for each in count_promises(policy) if each.release == "rooms" and each.terms is not None]
+    found = [each.terms for each in count_guarantees(policy) if each.release == "rooms" and each.terms is not None]
     return max(math.sqrt(float(parameter)) for terms in found for parameter in terms.parameters)
 
 

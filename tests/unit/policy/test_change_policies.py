@@ -7,7 +7,7 @@ import pytest
 from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.records import CHANGES
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.prices import terms_digest
 from stream.release.validation import Policy, load_policy
 from tests.support.day_policies import change_release, day_release, day_site, shared, visit_site
@@ -37,7 +37,7 @@ def test_a_site_needs_no_contribution_where_all_that_is_paid_by_the_day_counts_c
 
 def test_ticks_and_changes_may_be_paid_for_side_by_side() -> None:
     both = policy(CHANGED + day_release("day"), visit_site(more='contribution = "8h"\n'))
-    kinds = {promise.release: promise.terms for promise in count_promises(both)}
+    kinds = {guarantee.release: guarantee.terms for guarantee in count_guarantees(both)}
     assert {name: terms.noise for name, terms in kinds.items() if terms} == {"moves": CHANGES, "day": "gaussian"}
 
 

@@ -21,7 +21,7 @@ from stream.errors import PolicyError
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise, least_shift, tail
 from stream.policy.document import PolicyDocument
 from stream.release.prices import RunPrice, paid_thresholds
-from stream.release.threshold_guarantees import quiet_bounds, threshold_promises, windows_queried_per_day
+from stream.release.threshold_guarantees import quiet_bounds, threshold_guarantees, windows_queried_per_day
 from stream.release.thresholds import run_plans
 from stream.release.validation import Policy, load_policy, validate
 from tests.unit.release.test_threshold_release import SITE, policy, stream
@@ -157,7 +157,7 @@ def test_misses_of_all_runs_that_may_be_open_add_up_to_what_is_promised() -> Non
 
 def test_quiet_nodes_are_those_with_few_false_alarms() -> None:
     [plan] = [p for p in run_plans(example(), "library") if p.release.name == "hall-full"]
-    [stored] = [p for p in threshold_promises(example()) if p.release == "hall-full"]
+    [stored] = [p for p in threshold_guarantees(example()) if p.release == "hall-full"]
     query = windows_queried_per_day(plan.release, example().site["library"])
     assert query == 300, "a day on which the clocks are put back has 25 hours"
     assert stored.quiet.false_alarms <= 0.05 < quiet_bounds(plan.vector, query, stored.quiet.distance - 1).false_alarms
@@ -168,9 +168,9 @@ def test_quiet_nodes_are_those_with_few_false_alarms() -> None:
 
 
 def test_the_figures_of_a_stream_are_those_of_its_sentence() -> None:
-    [promise] = [p for p in threshold_promises(example()) if p.release == "hall-full"]
-    for name, bound in (("quiet", promise.quiet), ("empty", promise.empty)):
-        figures = promise.figures()[name]
+    [guarantee] = [p for p in threshold_guarantees(example()) if p.release == "hall-full"]
+    for name, bound in (("quiet", guarantee.quiet), ("empty", guarantee.empty)):
+        figures = guarantee.figures()[name]
         assert figures["devices"] == bound.distance
         told = (figures["false_alarms_a_day"], figures["denied"])
         assert told == pytest.approx((bound.false_alarms, bound.denied), rel=1e-3)
@@ -240,12 +240,12 @@ def test_policy_show_check_and_plan_say_what_streams_promise() -> None:
 ])  # fmt: skip
 def test_a_threshold_from_which_nobody_can_be_far_enough_is_named(threshold: str, more: str, which: str | None) -> None:
     """Whoever sets an alert at a handful of people is told that it will sound in an empty room."""
-    [promise] = threshold_promises(policy(stream(epsilon="0.4", threshold=threshold, more=more)))
-    output = promise.sentence()
+    [guarantee] = threshold_guarantees(policy(stream(epsilon="0.4", threshold=threshold, more=more)))
+    output = guarantee.sentence()
     assert ("nearer" in output) is (which is not None)
     if which is not None:
-        assert promise.empty.distance == 6 < promise.quiet.distance
-        assert f"{which} {promise.empty.false_alarms:.2g} false alarms a day, and its event" in output
+        assert guarantee.empty.distance == 6 < guarantee.quiet.distance
+        assert f"{which} {guarantee.empty.false_alarms:.2g} false alarms a day, and its event" in output
 
 
 def test_a_narrow_terminal_is_shown_what_a_day_costs() -> None:
@@ -259,12 +259,12 @@ def test_a_narrow_terminal_is_shown_what_a_day_costs() -> None:
 def test_who_pays_for_what_counts_would_decide_for_nothing_is_told() -> None:
     counts = COUNTS.format(mechanism="laplace")
     both = stream(more='zones = { ids = ["101"] }')
-    [reported] = threshold_promises(policy(counts, both))
+    [reported] = threshold_guarantees(policy(counts, both))
     assert reported.given == ("counts",)
     assert reported.sentence().endswith('Its counts are paid for: counts = "counts" decides on them for nothing.')
     for other in (stream(), stream(more='zones = { ids = ["101", "201"] }')):
-        assert threshold_promises(policy(counts, other))[0].given == (), "not all of its zones are counted"
-    [hall, *_] = threshold_promises(example())
+        assert threshold_guarantees(policy(counts, other))[0].given == (), "not all of its zones are counted"
+    [hall, *_] = threshold_guarantees(example())
     assert hall.given == (), "the public is given no counts"
 
 

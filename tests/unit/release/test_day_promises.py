@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from stream.errors import PolicyError
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import run
 from tests.unit.release.test_day_releases import RELEASE, SITE
@@ -62,7 +62,7 @@ def test_json_has_each_unit_with_its_delta(tmp_path: Path) -> None:
 
 
 def test_whoever_is_told_less_than_a_day_is_told_the_price_of_a_day_replaced() -> None:
-    [public] = [p for p in count_promises(load_policy(SITE + RELEASE)) if p.reader == "public"]
+    [public] = [p for p in count_guarantees(load_policy(SITE + RELEASE)) if p.reader == "public"]
     moved = public.tight["device_day_moved"]
     assert {public.tight[unit] for unit in ("presence_tuple", "observation", "observation_moved")} == {moved}
     assert public.tight["device_w_event"] > moved

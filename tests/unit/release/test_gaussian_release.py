@@ -18,7 +18,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
-from stream.release.count_guarantees import count_promises
+from stream.release.count_guarantees import count_guarantees
 from stream.release.prices import DayPrices
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
@@ -160,8 +160,8 @@ def test_a_day_of_levels_costs_at_most_its_price_wherever_it_is_stated(contribut
     levels = 'levels = ["zone", "floor", "building"]\nshares = { zone = "0.5", floor = "0.3", building = "0.2" }\n'
     release = f'mechanism = "filter"\n{levels}{BY_DAY}epsilon = {{ fine = "{epsilon}" }}\n'
     chosen = policy(release, day_site(contribution))
-    promise = next(iter(count_promises(chosen)))
-    assert 0.96 * float(epsilon) < promise.tight["device_day"] <= float(epsilon)
+    guarantee = next(iter(count_guarantees(chosen)))
+    assert 0.96 * float(epsilon) < guarantee.tight["device_day"] <= float(epsilon)
     end = START + TICK
     terms = DayPrices.of(chosen, release_of(chosen), "dbh").prices["fine"].terms(DAYS.at(end))
     charge = CountCharge("r", "fine", "filter", F(epsilon), terms=terms)
@@ -205,6 +205,6 @@ def test_a_releases_own_delta_decides_its_noise_and_not_the_policys() -> None:
 def test_what_a_policy_promises_of_a_release_holds_with_the_releases_own_delta() -> None:
     for delta in DELTAS:
         chosen = of_delta(delta)
-        (promise,) = (each for each in count_promises(chosen) if each.reader == "fine")
-        assert promise.delta == F(delta or "1e-6")
-        assert promise.tight["device_day"] == pytest.approx(2, rel=0.01), "what was paid for, with the delta paid for"
+        (guarantee,) = (each for each in count_guarantees(chosen) if each.reader == "fine")
+        assert guarantee.delta == F(delta or "1e-6")
+        assert guarantee.tight["device_day"] == pytest.approx(2, rel=0.01), "what was paid for, with the delta paid for"

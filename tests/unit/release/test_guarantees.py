@@ -14,8 +14,8 @@ from stream.accounting.units import Cells, day_cells
 from stream.errors import PolicyError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.records import MINUTE
-from stream.release.attribute_guarantees import attribute_promises
-from stream.release.count_guarantees import count_promises, counts_exponent
+from stream.release.attribute_guarantees import attribute_guarantees
+from stream.release.count_guarantees import count_guarantees, counts_exponent
 from stream.release.validation import load_policy
 from tests.support.small_building import ATTRIBUTES, building, policy_text
 
@@ -103,7 +103,7 @@ epsilon = { public = "1", facilities = "0.5" }
 
 def budgeted(more: str) -> dict[str, Mapping[str, Any]]:
     """Return what each reader of a release with budgets is promised: 288 windows a day, two ticks an observation."""
-    return {p.reader: p.units for p in count_promises(building(releases=BUDGETED + more, tick="5min"))}
+    return {p.reader: p.units for p in count_guarantees(building(releases=BUDGETED + more, tick="5min"))}
 
 
 def test_a_day_costs_no_more_windows_than_its_budget_pays() -> None:
@@ -137,7 +137,7 @@ def test_a_budget_of_several_days_may_be_spent_on_one() -> None:
 
 def test_a_budget_of_w_windows_bounds_them_and_the_day() -> None:
     made = building(releases=BUDGETED + 'w_budget = { public = "3" }', tick="5min")
-    [units] = [p.units for p in count_promises(made) if p.reader == "public"]
+    [units] = [p.units for p in count_guarantees(made) if p.reader == "public"]
     assert units["device_w_event"] == 3
     assert units["device_day"] == min(292, -(-288 // made.privacy.w) * 3 + 4)
 
@@ -147,9 +147,14 @@ def test_a_budget_that_pays_every_window_changes_nothing() -> None:
 
 
 def test_count_promises_hold_every_unit_for_every_reader_and_all_together() -> None:
-    promises = {(p.release, p.reader): p.units for p in count_promises(building(tick="5min"))}
-    assert {reader for release, reader in promises if release == "grouped"} == {"facilities", "public", "board", "all"}
-    units = promises["plain", "facilities"]
+    guarantees = {(p.release, p.reader): p.units for p in count_guarantees(building(tick="5min"))}
+    assert {reader for release, reader in guarantees if release == "grouped"} == {
+        "facilities",
+        "public",
+        "board",
+        "all",
+    }
+    units = guarantees["plain", "facilities"]
     e = Fraction("0.5")
     wanted = {
         "presence_tuple": e, "tuple_moved": 2 * e, "observation": 4 * e, "observation_moved": 8 * e,
@@ -159,29 +164,29 @@ def test_count_promises_hold_every_unit_for_every_reader_and_all_together() -> N
 
 
 def test_a_coalition_pays_the_largest_epsilon_but_every_grouper() -> None:
-    promises = {(p.release, p.reader): p.units["presence_tuple"] for p in count_promises(building())}
-    assert promises["plain", "all"] == Fraction("0.5")
-    assert promises["grouped", "all"] == Fraction("0.8") + Fraction("0.2") * (1 + Fraction("0.1"))
+    guarantees = {(p.release, p.reader): p.units["presence_tuple"] for p in count_guarantees(building())}
+    assert guarantees["plain", "all"] == Fraction("0.5")
+    assert guarantees["grouped", "all"] == Fraction("0.8") + Fraction("0.2") * (1 + Fraction("0.1"))
 
 
 def test_attribute_promises_hold_factor_and_habit() -> None:
-    promises = {(p.attribute, p.reader): p for p in attribute_promises(building())}
-    arrival = promises["arrival", "public"]
+    guarantees = {(p.attribute, p.reader): p for p in attribute_guarantees(building())}
+    arrival = guarantees["arrival", "public"]
     assert arrival.factor == pytest.approx(math.exp(0.2))
     assert arrival.with_counts == pytest.approx(math.exp(0.2))
     assert arrival.habit[20] == pytest.approx(math.exp(4))
-    assert promises["arrival", "all"].epsilon == 1
+    assert guarantees["arrival", "all"].epsilon == 1
 
 
 def test_under_a_model_a_habit_is_promised_what_each_day_may_tell_at_most() -> None:
     model = 'model.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
     text = policy_text(ATTRIBUTES.replace(OFFICES, f"{OFFICES}\n{model}"))
-    promises = {(p.attribute, p.reader): p for p in attribute_promises(load_policy(text))}
-    arrival = promises["arrival", "facilities"]
+    guarantees = {(p.attribute, p.reader): p for p in attribute_guarantees(load_policy(text))}
+    arrival = guarantees["arrival", "facilities"]
     assert arrival.exact is not None
     assert arrival.exact > arrival.factor
     assert arrival.habit == {days: pytest.approx(arrival.exact**days) for days in (5, 20)}
-    assert promises["arrival", "public"].habit[20] == pytest.approx(math.exp(4))  # it sees no level
+    assert guarantees["arrival", "public"].habit[20] == pytest.approx(math.exp(4))  # it sees no level
 
 
 # --- attributes of one zone that come from several releases -------------------------------------------
