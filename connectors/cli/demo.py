@@ -1,8 +1,8 @@
 """demo: the whole data flow in one command, from simulated controllers to releases.
 
-A slow machine plays the day more slowly and loses nothing (``lab/simulation/playback.py``). If traps or windows are
-missing all the same, the demo lists them, compares nothing and exits with 1: no conclusion is drawn from a part of a
-day.
+A slow machine plays the day more slowly and loses nothing (``lab/simulation/trap_playback.py``). If traps or windows
+are missing all the same, the demo lists them, compares nothing and exits with 1: no conclusion is drawn from a part of
+a day.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from connectors.cli.serve import serve_here
 from connectors.http.server import free_port
 from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
-from connectors.lab.simulation.playback import TrapPlayback
+from connectors.lab.simulation.trap_playback import TrapPlayback
 from connectors.lab.simulation.traps import trap_schedule
 from connectors.operations.account import SiteAccount, spent_by_reader, summary
 from connectors.operations.audit.verification import counted_window

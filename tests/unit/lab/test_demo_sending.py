@@ -18,8 +18,8 @@ import pytest
 from connectors.cli import demo
 from connectors.cli.demo import Demo, missing
 from connectors.cli.options import read_policy
-from connectors.lab.simulation import playback
 from connectors.lab.simulation import policy as simulation_policy
+from connectors.lab.simulation import trap_playback
 from connectors.lab.simulation.policy import policy_text
 from connectors.sources.ingest import receiver
 from connectors.sources.ingest.queue import ROOM, Counters
@@ -32,7 +32,7 @@ from stream.release.validation import load_policy
 from stream.schemas import parse_record
 from tests.acceptance.command_line import run
 
-TRAPS = 3 * playback.MOST_QUEUED
+TRAPS = 3 * trap_playback.MOST_QUEUED
 FAST = 1e9
 """Times real time: every trap is due at once."""
 SMALL = SimulatorConfig(seed=1, zones=4, scale=0.3)
@@ -86,8 +86,8 @@ class Day:
         return (SimpleNamespace(time=0, data=b"trap") for _ in range(TRAPS))
 
 
-async def played(slow: Any, patience: float = playback.STALL_SECONDS) -> int:
-    playing = playback.TrapPlayback(Day(), slow, FAST, slow.work, patience)  # type: ignore[arg-type]
+async def played(slow: Any, patience: float = trap_playback.STALL_SECONDS) -> int:
+    playing = trap_playback.TrapPlayback(Day(), slow, FAST, slow.work, patience)  # type: ignore[arg-type]
     await playing.run()
     return playing.sent
 
@@ -95,7 +95,7 @@ async def played(slow: Any, patience: float = playback.STALL_SECONDS) -> int:
 async def test_no_more_traps_are_sent_than_a_slow_receiver_has_room_for() -> None:
     with closing(SlowReceiver()) as slow:
         assert await played(slow) == TRAPS
-        assert slow.most <= playback.MOST_QUEUED + playback.MOST_IN_FLIGHT < ROOM
+        assert slow.most <= trap_playback.MOST_QUEUED + trap_playback.MOST_IN_FLIGHT < ROOM
 
 
 async def test_the_controller_is_done_when_all_has_been_taken_in_and_not_when_all_has_been_sent() -> None:
@@ -134,7 +134,7 @@ def test_nothing_is_lost_by_a_receiver_that_is_told_to_stop_when_all_has_been_se
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every trap is due at once, so that the controller is done long before the receiver."""
-    monkeypatch.setattr(playback, "SECOND", FAST * 1e6)
+    monkeypatch.setattr(trap_playback, "SECOND", FAST * 1e6)
     folder = tmp_path / "d"
     report = demonstrated(folder, "--json").answer
     assert report["missing"] == []
@@ -170,7 +170,7 @@ def test_a_day_that_is_not_whole_says_what_is_missing_ends_with_1_and_concludes_
 ) -> None:
     monkeypatch.setattr(LosingSink, "beats", 0)
     monkeypatch.setattr(demo, "FileSink", LosingSink)
-    monkeypatch.setattr(playback, "SECOND", FAST * 1e6)
+    monkeypatch.setattr(trap_playback, "SECOND", FAST * 1e6)
     monkeypatch.setattr(demo, "serve_here", lambda _: pytest.fail("part of a day must not be served"))
     done = run("demo", "--dir", tmp_path / "d", "--speed", "5000", "--serve", *(["--json"] if as_json else []))
     assert done.code == 1
