@@ -202,7 +202,8 @@ def _heartbeat(sender: Sender, watermark: object, since: object) -> Read:
 
 
 def _counts_of(sender: Sender, head: JsonObject, value: bytes, vault: Vault | None) -> Read:
-    window_end, counts = head["window_end"], orjson.loads(unseal(Kind.OBSERVATIONS, value, vault))
+    counts = orjson.loads(unseal(Kind.OBSERVATIONS, value, vault))
+    window_end = head["window_end"]
     if type(window_end) is not int or not 0 <= window_end < LATEST or type(counts) is not dict:
         return _unreadable(sender.source, "type", "window_end or counts")
     good = tuple((zone, n) for zone, n in counts.items() if type(n) is int and 0 <= n <= LARGEST_COUNT)

@@ -10,7 +10,7 @@ For each count release of a window, in the order of the policy:
 5. Queries of these values, and revisions of earlier ones, yield further records; they are free. So do estimates of
    people and forecasts, which read the bytes of the records of step 4.
 
-From step 4 on no count of the window is read.
+Records are made from released values alone. Of the window's counts, only a keyed commitment enters the ledger entry.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class CountReleases:
                 or plan.sums_name not in parts
             ):
                 continue
-            if state.paid_days.status(name, day, plan.day_prices.terms) is DayPaymentStatus.PAID:
+            if state.paid_days.status(name, day, plan.day_prices.terms_digest) is DayPaymentStatus.PAID:
                 state.change_days[name] = day
                 state.operator_states[plan.sums_name] = plan.sums.decode(parts[plan.sums_name])
                 for epsilon, mechanism in plan.mechanisms.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from connectors.http import limits
 from connectors.http.limits import PIECE, AllowedHosts, FaultError, RequestLimits
 from connectors.http.server import listening
+from connectors.serve import app
 from tests.acceptance.serve.services import served, wanted
 from tests.support import patience
 from tests.support.patience import within_patience
@@ -81,6 +83,13 @@ async def test_an_event_stream_takes_no_place_from_others() -> None:
     listed, unlisted = (RequestLimits(large, NAMES, at_once=0, streams=paths) for paths in (("/healthz",), ()))
     assert (await answer_of(listed))[0]["status"] == 200
     assert (await answer_of(unlisted))[0]["status"] == 503
+
+
+def test_only_event_streams_of_the_service_take_no_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "RequestLimits", partial(RequestLimits, at_once=0))
+    with served(wanted(folder)) as running, running.client() as client:
+        assert client.get("/api/v1/stream").status_code == 401, "the stream is judged by its own limits"
+        assert client.get("/api/v1/sites").status_code == 503
 
 
 async def test_who_goes_away_before_the_body_is_whole_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:

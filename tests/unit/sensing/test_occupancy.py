@@ -24,7 +24,7 @@ from stream.records import (
 from stream.schemas import parse_time, rfc3339
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import ROWS_A_DEVICE, OccupancyOperator
-from stream.sensing.state import PendingWindow, SensingState
+from stream.sensing.state import PendingWindow, SensingState, dropped_rows
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE
@@ -574,3 +574,8 @@ def test_state_moves_to_another_zone_registry_by_name() -> None:
     new = sense(zones=("B", "new"), access_points={"ap-b": "B"})
     _, out = scan(new, [beat(T0 + TICK + 31 * SECOND)], new.decode(old.encode(state)))
     assert out[-1].counts == (1, 0)
+
+
+def test_rows_accepted_rows_and_stale_heartbeats_are_not_drops() -> None:
+    counters = {"rows": 9, "accepted": 6, "stale_heartbeats": 4, "late": 2, "unknown_zone": 1}
+    assert dropped_rows(counters) == {"late": 2, "unknown_zone": 1}

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from connectors.keys import key_files
-from connectors.storage.embedded.operator_outbox import ReceivedTraps
+from connectors.storage.embedded.operator_outbox import ReceivedTraps, _dropped
 from connectors.storage.embedded.reader import ACCOUNT_OUTBOX, OPERATOR_OUTBOX, read_outbox, read_topic
 from connectors.storage.embedded.runner import opened
 from stream.records import MINUTE
@@ -142,6 +142,11 @@ def test_drops_are_in_the_record_by_reason(tmp_path: Path, enough: bool, monkeyp
         assert last["traps"] == {"received": 9, "accepted": 4, "dropped": {"stopping": 3}, "kernel_drops": 2}
     else:
         assert [last[name] for name in ("accepted", "late", "dropped", "traps")] == [None] * 4
+
+
+def test_late_rows_have_a_field_of_their_own_and_are_not_listed_among_the_drops() -> None:
+    counters = {"rows": 9, "accepted": 5, "stale_heartbeats": 2, "late": 3, "unknown_zone": 1, "unknown_source": 0}
+    assert _dropped(counters) == {"unknown_zone": 1}
 
 
 def test_the_receivers_counts_step_every_five_minutes_of_its_clock_only(
