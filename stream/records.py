@@ -20,6 +20,8 @@ SECOND: Micros = 1_000_000
 MINUTE: Micros = 60 * SECOND
 HOUR: Micros = 60 * MINUTE
 DAY: Micros = 86_400 * SECOND
+LONGEST_DAY: Micros = DAY + HOUR
+"""A local day on which clocks are set back by an hour."""
 LATEST: Micros = 1 << 53
 """All times are before this (the year 2255); every number up to it is exact in any JSON reader."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from connectors.cli.options import (
     read_policy,
 )
 from connectors.cli.output import print_json, progress
-from connectors.lab.attacks.membership import MembershipTrial, guarantees_of
+from connectors.lab.attacks.membership import MembershipTrial, attacked_guarantees
 from connectors.lab.attacks.membership import membership as attack_by_membership
 from connectors.lab.attacks.recording import opened_at_random, record
 from connectors.lab.attacks.report import NOTICE, draw, membership_report, report, tables
@@ -68,14 +68,14 @@ def membership(
     epsilon. If it exceeds the promised epsilon, the exit code is 1.
     """
     policy = read_policy(policy_file)
-    promising = policy if promised is None else read_policy(promised)
-    policy, promising = (_with_only(each, only) for each in (policy, promising))
+    bounding = policy if promised is None else read_policy(promised)
+    policy, bounding = (_with_only(each, only) for each in (policy, bounding))
     name = observed_site(policy, site)
-    guarantees_of(policy, promising, name)
+    attacked_guarantees(policy, bounding, name)
     with progress("rows read") as advance:
         recorded = record(observations, policy, name, seed, dialect, advance)
     with progress("runs") as advance:
-        tried = list(attack_by_membership(policy, recorded, runs, seed, promising, advance))
+        tried = list(attack_by_membership(policy, recorded, runs, seed, bounding, advance))
     if as_json:
         print_json(membership_report(tried, runs))
     else:

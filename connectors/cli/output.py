@@ -108,14 +108,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
         with progress_lines(task):
             yield task.update
         return
-    from rich.progress import (  # noqa: PLC0415 - only a terminal shows bars
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - only a terminal shows bars
 
     columns = (
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),

@@ -8,12 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from connectors.cli.options import (
-    FILE,
-    NEW_FILE,
-    json_option,
-    key_option,
-)
+from connectors.cli.options import FILE, NEW_FILE, json_option, key_option
 from connectors.cli.output import print_json, progress
 from connectors.keys import key_files
 from connectors.tables.counts import TableRelease, release_file

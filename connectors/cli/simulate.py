@@ -11,13 +11,7 @@ from typing import TextIO
 
 import click
 
-from connectors.cli.options import (
-    NEW_FILE,
-    Address,
-    Speed,
-    json_option,
-    run_async,
-)
+from connectors.cli.options import NEW_FILE, Address, Speed, json_option, run_async
 from connectors.cli.output import print_json, progress, working
 from connectors.lab.simulation import files as simulation
 from connectors.lab.simulation import policy as simulation_policy

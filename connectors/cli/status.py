@@ -9,21 +9,11 @@ from typing import NamedTuple
 import click
 from rich.console import Console
 
-from connectors.cli.options import (
-    FILE,
-    json_option,
-    kafka_unless,
-    read_policy,
-    run_async,
-    storage_options,
-)
+from connectors.cli.options import FILE, json_option, kafka_unless, read_policy, run_async, storage_options
 from connectors.cli.output import print_json, table
 from connectors.operations.status import Status, describe
 from connectors.storage.embedded.reader import read_snapshot
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-    last_snapshots,
-)
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
 from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
 

@@ -9,13 +9,7 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import (
-    FILE,
-    json_option,
-    origin_of,
-    origin_options,
-    run_async,
-)
+from connectors.cli.options import FILE, json_option, origin_of, origin_options, run_async
 from connectors.cli.output import print_json
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.nodes import node_values

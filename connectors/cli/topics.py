@@ -20,12 +20,7 @@ from connectors.storage.kafka.acls import (
     users,
 )
 from connectors.storage.kafka.cluster import found_cluster
-from connectors.storage.kafka.topics import (
-    BESIDES,
-    Created,
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topics import BESIDES, Created, create_topics, topic_names
 from stream.errors import UsageError
 from stream.settings import Settings, group_name
 

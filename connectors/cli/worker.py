@@ -29,14 +29,8 @@ from connectors.storage.kafka import metadata
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended, refuse_unfit
 from connectors.storage.kafka.key_rotation import forget_past_key_days
-from connectors.storage.kafka.topic_readers import (
-    topic_names,
-)
-from connectors.storage.kafka.topics import (
-    refuse_missing,
-    refuse_settings,
-    result_topics,
-)
+from connectors.storage.kafka.topic_readers import topic_names
+from connectors.storage.kafka.topics import refuse_missing, refuse_settings, result_topics
 from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_worker
 from connectors.storage.kafka.writers import EngineTopics
 from connectors.storage.site_metadata import site_metadata

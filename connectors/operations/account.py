@@ -11,10 +11,7 @@ from connectors.operations.audit.kafka_bundle import kafka_bundle
 from connectors.operations.audit.verification import merged_policies, store_bundle
 from connectors.operations.policy.guarantee_figures import PeopleFigures, people_figures
 from connectors.storage.embedded.reader import read_outbox, read_topic
-from connectors.storage.kafka.topic_tail import (
-    Record,
-    consume,
-)
+from connectors.storage.kafka.topic_tail import Record, consume
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
 from stream.accounting.account import UnitReport

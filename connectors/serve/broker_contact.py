@@ -11,9 +11,7 @@ from typing import NoReturn
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from connectors.runtime.signals import raise_if_cancelled
-from connectors.storage.kafka.topic_readers import (
-    topic_names,
-)
+from connectors.storage.kafka.topic_readers import topic_names
 
 log = logging.getLogger(__name__)
 

@@ -18,15 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connectors.serve.svg import (
-    Point,
-    Segment,
-    Transform,
-    hull_points,
-    path_data,
-    polygon,
-    read_shapes,
-)
+from connectors.serve.svg import Point, Segment, Transform, hull_points, path_data, polygon, read_shapes
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
 from stream.records import JsonObject

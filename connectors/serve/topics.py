@@ -22,12 +22,8 @@ from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits
 from connectors.storage.kafka import cluster
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.recreation import RecreationCheck
-from connectors.storage.kafka.topic_readers import (
-    topic_names,
-)
-from connectors.storage.kafka.topic_tail import (
-    consume,
-)
+from connectors.storage.kafka.topic_readers import topic_names
+from connectors.storage.kafka.topic_tail import consume
 from stream.errors import UsageError
 from stream.records import Micros
 from stream.release.validation import Policy

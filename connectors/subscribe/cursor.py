@@ -97,7 +97,7 @@ class Cursor:
         return not self._path.exists()
 
     def belong_to(self, kind: SourceKind) -> None:
-        """Bind the cursor to one source; UsageError if the file's positions belong to another."""
+        """Bind the cursor to one source; UsageError if the file's offsets belong to another."""
         if self._source_kind not in (None, kind):
             msg = (
                 f"{self._path}: must be a cursor of this kind of source ({kind}), got one of another "

@@ -11,9 +11,7 @@ from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
 
-from connectors.storage.kafka.topic_tail import (
-    Record,
-)
+from connectors.storage.kafka.topic_tail import Record
 from connectors.subscribe.cursor import Cursor, Delivered
 from stream.errors import DataError
 from stream.records import JsonObject

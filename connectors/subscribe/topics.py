@@ -13,13 +13,8 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka.client import AbsentTopicError
 from connectors.storage.kafka.cluster import refuse_grown
-from connectors.storage.kafka.topic_readers import (
-    topic_names,
-)
-from connectors.storage.kafka.topic_tail import (
-    TopicTail,
-    open_tail,
-)
+from connectors.storage.kafka.topic_readers import topic_names
+from connectors.storage.kafka.topic_tail import TopicTail, open_tail
 from connectors.subscribe.cursor import Cursor, Delivered
 from connectors.subscribe.order import Arrival, Mark, PendingRecords, Release, in_topic_order, last_by_partition, unseen
 from connectors.subscribe.outbox import not_stored

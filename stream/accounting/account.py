@@ -46,15 +46,7 @@ from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, CountExponents
 from stream.accounting.charge_history import ChargeHistory, ChargeLine, line_name
 from stream.accounting.composition import running_price
-from stream.accounting.costs import (
-    Cost,
-    Epsilon,
-    Readers,
-    UnitCost,
-    compose_costs,
-    is_infinite,
-    window_cost,
-)
+from stream.accounting.costs import Cost, Epsilon, Readers, UnitCost, compose_costs, is_infinite, window_cost
 from stream.accounting.count_exponent import count_exponent
 from stream.accounting.day_charges import KEPT, DaySpend, changed_loss, cost_of_days
 from stream.accounting.state_json import decode_account, encode_account

@@ -291,7 +291,7 @@ def encode_account(state: AccountState) -> AccountDocument:
     return {
         "sums": {reader: epsilons for reader, (epsilons, _) in totals.items()},
         "habits": encode_habits(state.habits),
-        "runs": {name: _run_row(run) for name, run in sorted((str(of), run) for of, run in state.runs.items())},
+        "runs": {name: _run_row(run) for name, run in sorted((str(key), run) for key, run in state.runs.items())},
         "charged": encode_history(state.charged),
         "tallies": {reader: noises for reader, (_, noises) in totals.items()},
         "lines": encode_day_spend(state.day_spend),

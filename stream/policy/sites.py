@@ -477,7 +477,7 @@ class Site(Frozen):
 
     @property
     def radio_count(self) -> int:
-        """The number of radio addresses of all zones."""
+        """The number of radio addresses of all zones: an access point that is listed with two counts twice."""
         return sum(len(zone.radios) for zone in self.zones)
 
     @property

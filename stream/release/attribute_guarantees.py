@@ -3,7 +3,7 @@
 **Counts and attributes.** A count release weakens the guarantee of an attribute of the same zone: a reader of both can
 raise the odds of a sensitive value by exp(ε_attribute + Σ k n ε), where k devices of one person are counted at n ticks
 by which a sensitive and a non-sensitive day may differ, and ε is the amount that the coalition pays per tick. Each
-audience's own factor is at most that of all together, so ``check_promises`` bounds the largest coalition.
+audience's own factor is at most that of all together, so ``check_attribute_guarantees`` bounds the largest coalition.
 
 A policy bounds only the charges that it plans. Other charges (a second attempt, a release of an earlier policy) are
 added up from the ledger (``accounting.count_exponent``); a query that would then exceed ``max_factor`` is not run.
@@ -121,7 +121,7 @@ def log_largest_factor(release: AttributeRelease) -> float:
     return max(alone, math.log(exact) if exact else 0.0)
 
 
-def check_promises(policy: PolicyDocument, file: str = "policy") -> None:
+def check_attribute_guarantees(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError when a coalition's factor on some attribute exceeds ``privacy.max_factor``."""
     limit = policy.privacy.max_factor
     for guarantee in attribute_guarantees(policy):

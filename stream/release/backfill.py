@@ -28,16 +28,7 @@ from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.mechanisms import SPARSE_VECTOR, names_where
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import (
-    HOUR,
-    Charge,
-    DayClosed,
-    OccupancyWindow,
-    PrivacyDay,
-    Published,
-    ReleaseId,
-    ZoneDayAttribute,
-)
+from stream.records import HOUR, Charge, DayClosed, OccupancyWindow, PrivacyDay, Published, ReleaseId, ZoneDayAttribute
 from stream.release.attribute_guarantees import log_largest_factor
 from stream.release.attribute_stage import AttributeReleases, attribute_plans, attribute_price, read_digest
 from stream.release.count_plan import CountPlan, count_plans

@@ -101,8 +101,10 @@ class Budgets:
         self, state: ReleaseState, plan: CountPlan, days: DayPrices, window: OccupancyWindow
     ) -> BudgetDecisions:
         release, audiences, day = plan.release.name, audiences_of(plan.release), window.privacy_day
-        status = DayPaymentStatus.OTHER_TERMS if day is None else state.paid_days.status(release, day, days.terms)
-        if day is None or status is DayPaymentStatus.OTHER_TERMS or not plan.is_counted(window):
+        if day is None:
+            return dict.fromkeys(audiences, BudgetDecision(WAITING))
+        status = state.paid_days.status(release, day, days.terms_digest)
+        if status is DayPaymentStatus.OTHER_TERMS or not plan.is_counted(window):
             return dict.fromkeys(audiences, BudgetDecision(WAITING))
         if status is DayPaymentStatus.PAID and not plan.continues(state, day):
             return dict.fromkeys(audiences, BudgetDecision(WAITING))  # another run would cost another day
@@ -113,7 +115,7 @@ class Budgets:
             return dict.fromkeys(audiences, BudgetDecision("factor"))
         if status is DayPaymentStatus.PAID:
             return dict.fromkeys(audiences, BudgetDecision(None))
-        state.paid_days.record_payment(release, day, days.terms)
+        state.paid_days.record_payment(release, day, days.terms_digest)
         state.change_days.pop(release, None)
         return {audience: BudgetDecision(None, days.prices[audience].epsilon) for audience in audiences}
 

@@ -21,11 +21,9 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import EVERYBODY
 from stream.policy.sites import Site
-from stream.records import DAY, HOUR, DayTerms, Micros, PrivacyDay
+from stream.records import DAY, LONGEST_DAY, DayTerms, PrivacyDay
 from stream.release.prices import DayPrices, RunPrice, paid_thresholds
 
-LONGEST_DAY: Micros = DAY + HOUR
-"""A local day on which the clocks are put back."""
 ANY_DAY = PrivacyDay(0, 0, DAY)
 """Each day of a release is paid on the same terms."""
 

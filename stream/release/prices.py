@@ -128,7 +128,7 @@ class DayPrices:
     """By audience."""
     ticks: int
     """K, or the largest number of changes."""
-    terms: str = field(repr=False)
+    terms_digest: str = field(repr=False)
     """Digest of everything that a day's price pays for (``PaidDays``)."""
 
     @property

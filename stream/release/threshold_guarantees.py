@@ -38,8 +38,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import WEEKDAYS, ThresholdRelease, decidable
-from stream.records import HOUR, MINUTE, SECOND, JsonObject, Micros
-from stream.release.count_guarantees import LONGEST_DAY
+from stream.records import HOUR, LONGEST_DAY, MINUTE, SECOND, JsonObject, Micros
 from stream.release.count_plan import count_plan
 from stream.release.prices import thresholds_at
 from stream.release.thresholds import FreeDecision, RunPlan, ThresholdPlan

@@ -11,7 +11,7 @@ from typing import Any, Self, final
 
 from stream.policy.document import PolicyDocument, Release, parse
 from stream.policy.fields import ReadText, read_no_file
-from stream.release.attribute_guarantees import check_attribute_logic, check_promises
+from stream.release.attribute_guarantees import check_attribute_guarantees, check_attribute_logic
 from stream.release.count_guarantees import check_knowledge
 from stream.release.prices import check_noise, check_runs
 from stream.release.queries import check_heat_maps
@@ -20,7 +20,7 @@ from stream.release.revisions import check_revisions
 CHECKS: tuple[Callable[[PolicyDocument, str], None], ...] = (
     check_noise,
     check_runs,
-    check_promises,
+    check_attribute_guarantees,
     check_attribute_logic,
     check_knowledge,
     check_revisions,

@@ -22,10 +22,7 @@ from connectors.runtime.signals import within
 from connectors.sources.recorded import FileSource
 from connectors.sources.recordings.dialect import OWN
 from connectors.sources.snmp.sender import Association, encode_associate
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, here, tacet
 from tests.integration.kafka_brokers import Broker

@@ -37,7 +37,7 @@ TICKS = 3 if quick() else 4
 BEFORE = 2
 SLOT = WeekSlot(20, 10, False)
 HOUR = 12
-"""CountRanges."""
+"""Windows of an hour."""
 
 
 def main() -> None:

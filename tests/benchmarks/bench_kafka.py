@@ -36,10 +36,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from connectors.keys.data_keys import DataKeys
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topics import create_topics, topic_names
 from connectors.storage.kafka.worker import GARBAGE, WorkerClients
 from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.encoding import encode_message

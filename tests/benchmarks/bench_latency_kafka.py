@@ -22,10 +22,7 @@ from connectors.keys import key_files
 from connectors.lab.simulation.policy import site_text
 from connectors.sources.ingest.sighting import Message
 from connectors.storage.kafka.message_sink import KafkaSink
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.records import MINUTE
 from stream.release.validation import Policy
 from stream.schemas import private_topic

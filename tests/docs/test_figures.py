@@ -41,9 +41,7 @@ from connectors.sources.recordings.row_sort import RUN_ROWS
 from connectors.sources.snmp.usm.engines import WINDOW
 from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.timeouts import BROKER_PATIENCE
-from connectors.storage.kafka.topic_settings import (
-    topic_config,
-)
+from connectors.storage.kafka.topic_settings import topic_config
 from connectors.subscribe.topics import LOOK_BACK
 from stream.accounting.calibration import grid_variance
 from stream.accounting.day_charges import REPLACED

@@ -16,15 +16,9 @@ import orjson
 from aiokafka import AIOKafkaProducer
 
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topic_readers import (
-    last_snapshots,
-)
-from connectors.storage.kafka.topic_tail import (
-    by_release_id,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_readers import last_snapshots
+from connectors.storage.kafka.topic_tail import by_release_id
+from connectors.storage.kafka.topics import create_topics
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import Plan, Report, Worker, exactly_once, records, storm

@@ -27,13 +27,8 @@ from connectors.storage.kafka import cluster
 from connectors.storage.kafka.client import partition_of, producer_of
 from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.source_leases import SourceLeases
-from connectors.storage.kafka.topic_tail import (
-    Record,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topic_tail import Record
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row

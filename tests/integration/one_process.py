@@ -15,11 +15,7 @@ from pathlib import Path
 import orjson
 
 from connectors.keys.key_files import FileKeys
-from connectors.storage.kafka.topic_tail import (
-    Record,
-    by_release_id,
-    by_sequence,
-)
+from connectors.storage.kafka.topic_tail import Record, by_release_id, by_sequence
 from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine

@@ -22,10 +22,7 @@ from typing import Any
 
 import orjson
 
-from connectors.storage.kafka.topic_tail import (
-    Record,
-    consume,
-)
+from connectors.storage.kafka.topic_tail import Record, consume
 from tests.integration.kafka_brokers import Broker
 from tests.support.patience import PATIENCE, waiting_for
 

@@ -27,10 +27,7 @@ import yaml
 from connectors.keys import key_files
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from connectors.storage.kafka.message_sink import KafkaSink
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-    read_tail,
-)
+from connectors.storage.kafka.topic_readers import end_offsets, read_tail
 from stream.records import HOUR, SECOND, ObservationBatch, Row
 from stream.schemas import OBSERVATIONS, rfc3339
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet

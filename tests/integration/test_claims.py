@@ -13,10 +13,7 @@ from connectors.keys import key_files
 from connectors.storage.kafka.cluster import found_cluster, read
 from connectors.storage.kafka.message_sink import KafkaSink
 from connectors.storage.kafka.source_leases import ClockApartError, DisplacedError, SourceLeases, wall
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.errors import UsageError
 from stream.records import MINUTE, Heartbeat
 from stream.release.validation import load_policy

@@ -13,12 +13,8 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from connectors.storage.kafka.topic_tail import (
-    consume,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_tail import consume
+from connectors.storage.kafka.topics import create_topics
 from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory, headers_of
 from stream.engine.outputs import OutputRecord
 from stream.records import MINUTE

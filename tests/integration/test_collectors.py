@@ -30,9 +30,7 @@ from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.collectors import SnmptrapdLogListener, TelegrafListener
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.sources.snmp.snmptrapd import LONGEST, written_at
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topics import create_topics
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND

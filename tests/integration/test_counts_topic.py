@@ -25,13 +25,8 @@ from aiokafka.admin import NewTopic
 
 from connectors.keys import key_files
 from connectors.storage.embedded.reader import read_outbox, read_topic
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topic_readers import end_offsets
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.records import MINUTE, SECOND
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic, rfc3339

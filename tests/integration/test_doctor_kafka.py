@@ -14,9 +14,7 @@ from click.testing import CliRunner
 
 from connectors.cli.main import tacet
 from connectors.operations.doctor.checks import TOPICS
-from connectors.storage.kafka.topic_settings import (
-    topic_config,
-)
+from connectors.storage.kafka.topic_settings import topic_config
 from stream.schemas import AUDIT, SNAPSHOT
 from tests.acceptance.command_line import POLICY
 from tests.integration.kafka_brokers import Broker

@@ -16,9 +16,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.keys import key_files
 from connectors.sources.recordings.observations import ObservationFile
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topics import topic_names
 from connectors.storage.site_metadata import site_metadata
 from connectors.subscribe.subscriber import read_metadata
 from stream.encoding import decode_message

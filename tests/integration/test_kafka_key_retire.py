@@ -22,12 +22,8 @@ from connectors.keys import key_files
 from connectors.storage.kafka import key_rotation
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import decide
-from connectors.storage.kafka.topic_readers import (
-    read_range,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_readers import read_range
+from connectors.storage.kafka.topics import create_topics
 from connectors.storage.kafka.writers import KafkaWriter
 from connectors.storage.retirement import retire as retire_key
 from stream.encoding import encode_message
@@ -38,15 +34,7 @@ from tests.acceptance.command_line import POLICY, TICKS, here, tacet
 from tests.integration.kafka_brokers import Broker
 from tests.integration.kafka_topics import clear_topics, delete_topics
 from tests.integration.storm import is_stopped
-from tests.integration.two_writers import (
-    PARTITIONS,
-    PRIVATE,
-    SITES,
-    Scenario,
-    all_out,
-    bodies,
-    findings,
-)
+from tests.integration.two_writers import PARTITIONS, PRIVATE, SITES, Scenario, all_out, bodies, findings
 from tests.support.patience import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]

@@ -15,20 +15,10 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.message_sink import KafkaSink
-from connectors.storage.kafka.topic_readers import (
-    last_snapshot,
-    last_snapshots,
-    read_range,
-)
-from connectors.storage.kafka.topic_settings import (
-    topic_config,
-)
-from connectors.storage.kafka.topic_tail import (
-    consume,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_readers import last_snapshot, last_snapshots, read_range
+from connectors.storage.kafka.topic_settings import topic_config
+from connectors.storage.kafka.topic_tail import consume
+from connectors.storage.kafka.topics import create_topics
 from stream.engine.ports import LossError
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat

@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connectors.storage.kafka import metadata
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_readers import end_offsets
+from connectors.storage.kafka.topics import create_topics
 from connectors.storage.site_metadata import SiteMetadata
 from connectors.subscribe.subscriber import read_metadata
 from tests.support.any_broker import AnyBroker, on_any_broker

@@ -32,11 +32,7 @@ from connectors.sources.recorded import TopicSource
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from connectors.storage.kafka.acls import commands, users
 from connectors.storage.kafka.client import partitions_of, reader_of
-from connectors.storage.kafka.topics import (
-    BESIDES,
-    existing_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topics import BESIDES, existing_topics, topic_names
 from stream.errors import TacetError, UsageError
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, private_topic

@@ -18,12 +18,8 @@ from aiokafka.admin import NewTopic, RecordsToDelete
 
 from connectors.storage.embedded.store import SqliteStore
 from connectors.storage.kafka.client import MAX_RECORD, partition_of
-from connectors.storage.kafka.topic_settings import (
-    topic_config,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_settings import topic_config
+from connectors.storage.kafka.topics import create_topics
 from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.subscriber import subscribe

@@ -13,9 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topics import create_topics
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, start
 from tests.integration.kafka_brokers import Broker

@@ -23,20 +23,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from connectors.keys import key_files
 from connectors.operations.recovery import cluster as kafka_recovery
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-    last_snapshot,
-    last_snapshots,
-)
-from connectors.storage.kafka.topic_settings import (
-    topic_config,
-)
-from connectors.storage.kafka.topic_tail import (
-    Record,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots
+from connectors.storage.kafka.topic_settings import topic_config
+from connectors.storage.kafka.topic_tail import Record
+from connectors.storage.kafka.topics import create_topics
 from stream.encoding import encode_message
 from stream.engine.snapshot import open_snapshot
 from stream.records import Heartbeat

@@ -9,14 +9,8 @@ from aiokafka.admin import NewTopic
 from connectors.operations.recovery.cluster import read_cluster
 from connectors.storage.kafka.cluster import join
 from connectors.storage.kafka.message_sink import KafkaSink
-from connectors.storage.kafka.topic_settings import (
-    topic_config,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-    refuse_settings,
-    topic_names,
-)
+from connectors.storage.kafka.topic_settings import topic_config
+from connectors.storage.kafka.topics import create_topics, refuse_settings, topic_names
 from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.keys import fingerprint

@@ -17,9 +17,7 @@ from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topics import create_topics
 from connectors.storage.kafka.worker import WorkerClients
 from stream.engine.ports import LossError, UnexpectedCancellationError
 from stream.runners.faust_app import HOLE_TRIES, StrictConsumer, StrictThread

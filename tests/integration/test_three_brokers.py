@@ -16,19 +16,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-    last_snapshot,
-)
-from connectors.storage.kafka.topic_settings import (
-    topic_config,
-)
-from connectors.storage.kafka.topic_tail import (
-    consume,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot
+from connectors.storage.kafka.topic_settings import topic_config
+from connectors.storage.kafka.topic_tail import consume
+from connectors.storage.kafka.topics import create_topics
 from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
 from stream.engine.outputs import OutputRecord
 from stream.engine.ports import InterruptedWriteError

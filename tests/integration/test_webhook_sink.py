@@ -28,9 +28,7 @@ from connectors.sinks.feed import deliver_releases, notes_of
 from connectors.sinks.triggers import Trigger
 from connectors.sinks.webhooks import WebhookSink, _ReceiverBusyError
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topics import create_topics
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Release
 from stream.errors import UsageError

@@ -22,15 +22,8 @@ from connectors.operations.recovery.cluster import cluster_obstacles
 from connectors.operations.recovery.obstacles import Obstacle
 from connectors.storage.kafka.client import producer_of
 from connectors.storage.kafka.cluster import checked, found_cluster
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-    last_snapshots,
-    read_keyed,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots, read_keyed
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.engine.snapshot import open_snapshot
 from stream.errors import UsageError
 from stream.release.validation import load_policy

@@ -376,7 +376,7 @@ def membership(
         DataError: the recording has no whole days.
     """
     counts, attributes = count_releases(policy, recorded.name), _attribute_releases(policy, recorded.name)
-    guarantees = guarantees_of(policy, bounding, recorded.name)
+    guarantees = attacked_guarantees(policy, bounding, recorded.name)
     level, day, done = LEVEL / max(1, len(guarantees)), days_of(recorded)[-1], _RunCounter(tick)
     for release in counts:
         both = count_worlds(policy, recorded, day, release)
@@ -397,7 +397,7 @@ def membership(
             yield _trial(guarantees[stream.name, audience], mine, level)
 
 
-def guarantees_of(policy: Policy, bounding: Policy, site: str) -> dict[tuple[str, str], Guarantee]:
+def attacked_guarantees(policy: Policy, bounding: Policy, site: str) -> dict[tuple[str, str], Guarantee]:
     """Return the guarantees of ``bounding`` for each release and audience of ``policy``.
 
     Raises:

@@ -39,15 +39,8 @@ from connectors.sources.probes.methods import ProbeMethod
 from connectors.storage.embedded.reader import OPERATOR_OUTBOX, last_number, read_outbox, read_snapshot, require_store
 from connectors.storage.embedded.rollback_mark import mark_path, read_marks
 from connectors.storage.kafka.client import NotAllowedError
-from connectors.storage.kafka.topic_settings import (
-    TopicSettings,
-    wrong_settings,
-)
-from connectors.storage.kafka.topics import (
-    BESIDES,
-    existing_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topic_settings import TopicSettings, wrong_settings
+from connectors.storage.kafka.topics import BESIDES, existing_topics, topic_names
 from stream.accounting.audit import by_release
 from stream.errors import AuditError
 from stream.records import DAY, EPOCH, MINUTE, SECOND, Micros

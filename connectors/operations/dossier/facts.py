@@ -14,15 +14,8 @@ from connectors.documents.template import Figure, Row, Tables, Template, Value, 
 from connectors.operations.account import AccountSummary, spent_by_reader
 from connectors.operations.policy.guarantee_figures import CountFigures, PseudonymChange, guarantee_figures
 from connectors.operations.policy.guarantees import spaced, unit_rows
-from connectors.storage.kafka.topic_settings import (
-    DAY_MS,
-    FOR_EVER,
-    topic_config,
-)
-from connectors.storage.kafka.topics import (
-    BESIDES,
-    topic_names,
-)
+from connectors.storage.kafka.topic_settings import DAY_MS, FOR_EVER, topic_config
+from connectors.storage.kafka.topics import BESIDES, topic_names
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of

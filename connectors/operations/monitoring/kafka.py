@@ -13,9 +13,7 @@ from connectors.monitoring.monitor import Monitor
 from connectors.operations.monitoring.watches import watch_engine
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import raise_if_cancelled
-from connectors.storage.kafka.topic_readers import (
-    topic_names,
-)
+from connectors.storage.kafka.topic_readers import topic_names
 from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.engine.partition import PartitionEngine
 from stream.release.validation import Policy

@@ -367,7 +367,7 @@ def _compared(where: str, what: str, prices: Prices, unit: str = "epsilon ", *, 
 
 
 def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
-    for (site, release, reader), before, now in paired(_promised(old, names), _promised(new)):
+    for (site, release, reader), before, now in paired(_guaranteed(old, names), _guaranteed(new)):
         stated = _stated(old, before) != _stated(new, now)
         delta = next((float(p.delta) for p in (now, before) if p is not None and p.delta), None)
         at_delta = "" if delta is None else f", at delta {delta:g},"
@@ -390,7 +390,7 @@ def _stated(policy: Policy, guarantee: CountGuarantee | None) -> tuple[object, o
     return guarantee.delta, epsilons.get(guarantee.reader, epsilons)
 
 
-def _promised(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str], CountGuarantee]:
+def _guaranteed(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str], CountGuarantee]:
     return {(p.site, names.get(p.release, p.release), p.reader): p for p in count_guarantees(policy)}
 
 
@@ -412,8 +412,8 @@ def _factor(guarantee: AttributeGuarantee | None) -> float | None:
 
 
 def _odds(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str, str], AttributeGuarantee]:
-    promised = attribute_guarantees(policy)
-    return {(p.site, names.get(p.release, p.release), p.attribute, p.reader): p for p in promised}
+    found = attribute_guarantees(policy)
+    return {(p.site, names.get(p.release, p.release), p.attribute, p.reader): p for p in found}
 
 
 # --- budgets and bounds -------------------------------------------------------------------------------

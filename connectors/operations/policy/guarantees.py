@@ -361,7 +361,7 @@ def _day_of_a_person(policy: Policy, guarantee: CountGuarantee, say: Say) -> str
 
 
 def identities_cost(guarantee: CountGuarantee, number: int) -> float:
-    """Return the epsilon, at the promise's delta, of a day of a person who has this number of identities."""
+    """Return the epsilon, at the guarantee's delta, of a day of a person who has this number of identities."""
     assert guarantee.terms is not None  # noqa: S101 - a site that counts logins pays by the day
     cost = UnitCost(cost_of(guarantee.terms), number)
     return float(cost.pure) if not math.isinf(cost.pure) else cost.composed(guarantee.delta)

@@ -38,10 +38,7 @@ from connectors.storage.kafka.topic_readers import (
     read_one,
     read_range,
 )
-from connectors.storage.kafka.topics import (
-    dangerous_settings,
-    result_topics,
-)
+from connectors.storage.kafka.topics import dangerous_settings, result_topics
 from stream.encoding import heartbeat_of, later_sender_of
 from stream.engine.cluster_state import ClusterState
 from stream.engine.outputs import ReplayVerifier, entries_beyond

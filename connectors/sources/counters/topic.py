@@ -22,9 +22,7 @@ from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.receiver import EVERY, DropReport
 from connectors.sources.recordings.rows import WHOLE, CellRules
 from connectors.storage.kafka.client import NotAllowedError, not_authorized, partition_of, partitions_of, reader_of
-from connectors.storage.kafka.topic_readers import (
-    read_tail,
-)
+from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import counted_of
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument

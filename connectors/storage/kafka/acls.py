@@ -15,10 +15,7 @@ from typing import Literal, NamedTuple
 from connectors.storage.kafka.cluster import ENGINE_FENCE, GROUP
 from connectors.storage.kafka.cluster import FENCE as CONTROL_FENCE
 from connectors.storage.kafka.heads import FENCE as HEADS_FENCE
-from connectors.storage.kafka.topics import (
-    BESIDES,
-    topic_names,
-)
+from connectors.storage.kafka.topics import BESIDES, topic_names
 from stream.policy.document import PolicyDocument
 from stream.records import JsonObject
 from stream.schemas import (

@@ -25,12 +25,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka.client import MAX_RECORD, close
 from connectors.storage.kafka.timeouts import BROKER_PATIENCE
-from connectors.storage.kafka.topic_readers import (
-    last_snapshot,
-    partition_counts,
-    read_keyed,
-    read_range,
-)
+from connectors.storage.kafka.topic_readers import last_snapshot, partition_counts, read_keyed, read_range
 from connectors.storage.kafka.transactions import transaction, transactional
 from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.engine.cluster_state import (

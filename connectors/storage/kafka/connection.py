@@ -12,11 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Required, TypedDict, TypeVar
 
-from aiokafka.errors import (
-    IllegalSaslStateError,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanismError,
-)
+from aiokafka.errors import IllegalSaslStateError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 
 from connectors.secrets.private_files import read_secret, refuse_open
 from stream.errors import KeyFileError, TacetError, UsageError

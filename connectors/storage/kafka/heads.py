@@ -13,10 +13,7 @@ from collections.abc import Sequence
 from aiokafka.errors import TransactionalIdAuthorizationFailed
 
 from connectors.storage.kafka.client import close
-from connectors.storage.kafka.topic_readers import (
-    partition_counts,
-    read_range,
-)
+from connectors.storage.kafka.topic_readers import partition_counts, read_range
 from connectors.storage.kafka.transactions import transaction, transactional
 from stream.accounting.signed_heads import SignedHead, parse_head
 from stream.engine.ports import FencedError, InterruptedWriteError, LossError

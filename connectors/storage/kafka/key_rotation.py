@@ -33,12 +33,7 @@ from connectors.runtime.clock import wall_clock
 from connectors.runtime.offload import offload
 from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, decide
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-    last_snapshot,
-    last_snapshots,
-    read_range,
-)
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots, read_range
 from connectors.storage.kafka.writers import KafkaWriter, KafkaWriterFactory
 from connectors.storage.retirement import LedgerContent
 from stream.accounting.ledger import Entry

@@ -7,10 +7,7 @@ from typing import cast
 import orjson
 
 from connectors.storage.kafka.client import close, connect, partition_of, producer_of
-from connectors.storage.kafka.topic_readers import (
-    partition_counts,
-    read_keyed,
-)
+from connectors.storage.kafka.topic_readers import partition_counts, read_keyed
 from connectors.storage.site_metadata import SiteMetadata, SitesMetadata
 from stream.schemas import METADATA, parse_record
 

@@ -6,15 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 
 from connectors.storage.kafka.client import close, connect, partition_of, partitions_of, producer_of
 from connectors.storage.kafka.cluster import read
-from connectors.storage.kafka.topic_readers import (
-    begin_offsets,
-    topic_names,
-)
-from connectors.storage.kafka.topic_tail import (
-    Record,
-    by_sequence,
-    consume,
-)
+from connectors.storage.kafka.topic_readers import begin_offsets, topic_names
+from connectors.storage.kafka.topic_tail import Record, by_sequence, consume
 from connectors.storage.kafka.writers import headers_of
 from stream.engine.cluster_state import ClusterState
 from stream.engine.outputs import OutputRecord

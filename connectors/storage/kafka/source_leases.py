@@ -20,9 +20,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka.client import NotAllowedError, close, connect, partition_of, producer_of
 from connectors.storage.kafka.cluster import decide, read
-from connectors.storage.kafka.topic_readers import (
-    read_tail,
-)
+from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import sender_of
 from stream.engine.cluster_state import (
     BEAT,

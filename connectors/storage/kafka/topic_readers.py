@@ -10,13 +10,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka import aiokafka_client
 from connectors.storage.kafka.aiokafka_client import fetched_offsets
-from connectors.storage.kafka.client import (
-    MAX_MESSAGE,
-    check_visible,
-    partitions_of,
-    read_with_retry,
-    reader_of,
-)
+from connectors.storage.kafka.client import MAX_MESSAGE, check_visible, partitions_of, read_with_retry, reader_of
 from stream.engine.ports import LossError
 from stream.schemas import SNAPSHOT
 

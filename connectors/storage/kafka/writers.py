@@ -23,13 +23,7 @@ from typing import Any
 
 from connectors.storage.kafka.client import MAX_RECORD, close, connect, partitions_of, producer_of, with_retry
 from connectors.storage.kafka.timeouts import READ_TIMEOUT
-from connectors.storage.kafka.topic_readers import (
-    count_missing,
-    first_used,
-    last_snapshot,
-    read_one,
-    read_range,
-)
+from connectors.storage.kafka.topic_readers import count_missing, first_used, last_snapshot, read_one, read_range
 from connectors.storage.kafka.transactions import transaction, transactional
 from stream.engine.cluster_state import Records
 from stream.engine.ports import Output

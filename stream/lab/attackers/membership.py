@@ -73,7 +73,7 @@ def measure(
         away: scores of as many runs without it.
         threshold: fixed before these runs were looked at.
         level: probability with which each end of an interval may miss.
-        delta: of the promise.
+        delta: of the guarantee.
         one_way: only Pr[s >= t | there] is promised to be bounded by the other, as of one-sided mechanisms.
 
     Raises:

@@ -32,10 +32,8 @@ import numpy as np
 from stream.errors import UsageError
 from stream.mechanisms.exact import Floats, Ints, ordered_sum
 from stream.mechanisms.inversion import read_only
-from stream.records import HOUR, MINUTE, Micros
+from stream.records import LONGEST_DAY, MINUTE, Micros
 
-LONGEST_DAY: Micros = 25 * HOUR
-"""Longest privacy day that a factor covers: clocks are set back by an hour. Later ticks are not released."""
 SHORTEST_TICK: Micros = 5 * MINUTE
 MOST_VISITS = 8
 BITS = 16
@@ -88,7 +86,7 @@ def factor_of(visits: int, tick: Micros) -> MatrixFactor:
     if tick < SHORTEST_TICK:
         least = SHORTEST_TICK // MINUTE
         raise UsageError(f"tick must be at least {least}min where changes are counted, got {tick // MINUTE}min")
-    return MatrixFactor(visits, -(-LONGEST_DAY // tick))
+    return MatrixFactor(visits, -(-LONGEST_DAY // tick))  # later ticks are not released
 
 
 @lru_cache(maxsize=16)

@@ -39,7 +39,7 @@ from stream.mechanisms.filter.state import (
     rounded_size,
 )
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
-from stream.records import HOUR, Micros
+from stream.records import HOUR, LONGEST_DAY, Micros
 
 
 class Block(NamedTuple):
@@ -222,7 +222,7 @@ class DayRevision:
 
     def most_bytes(self, tick: Micros) -> int:
         """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
-        return (25 * HOUR // tick) * (8 * self.mechanism.nodes + 2 * _WINDOW_BYTES)
+        return (LONGEST_DAY // tick) * (8 * self.mechanism.nodes + 2 * _WINDOW_BYTES)
 
     def step(self, state: Days, item: RevisionInput) -> tuple[Days, list[RevisedWindow]]:
         """Store the revised parts that a window brings, publish what is due with it, and buffer the window itself."""

@@ -39,16 +39,7 @@ import numpy as np
 
 from stream.mechanisms.exact import Floats, Ints, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter.calendar import Calendar
-from stream.mechanisms.filter.model import (
-    REGIMES,
-    Cells,
-    kernels,
-    likelihood,
-    none_counted,
-    pairs,
-    rates,
-    stationary,
-)
+from stream.mechanisms.filter.model import REGIMES, Cells, kernels, likelihood, none_counted, pairs, rates, stationary
 from stream.mechanisms.filter.posterior import joined
 from stream.mechanisms.filter.state import FilterState, Learnt
 from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter

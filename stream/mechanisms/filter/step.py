@@ -33,15 +33,7 @@ from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, Ints, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter import support
-from stream.mechanisms.filter.model import (
-    LEAST_CELL,
-    REGIMES,
-    Cells,
-    likelihood_at,
-    none_counted,
-    rates,
-    stationary,
-)
+from stream.mechanisms.filter.model import LEAST_CELL, REGIMES, Cells, likelihood_at, none_counted, rates, stationary
 from stream.mechanisms.filter.posterior import TAKE, Posterior, joined
 from stream.mechanisms.filter.state import FilterState, Prepared, StateForm
 from stream.mechanisms.filter.support import Chunk, CountRanges, Grids, chunks, count_ranges, stored_posterior

@@ -30,9 +30,7 @@ from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig, feeds, open_service
 from connectors.storage.embedded.reader import last_number, outboxes
 from connectors.storage.kafka.client import close, partition_of
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topics import create_topics
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic

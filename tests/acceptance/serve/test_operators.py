@@ -19,9 +19,7 @@ from connectors.runtime.clock import wall_clock
 from connectors.serve.ledger_views import NOT_IN_TOPICS
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import decide, found_cluster
-from connectors.storage.kafka.topics import (
-    create_topics,
-)
+from connectors.storage.kafka.topics import create_topics
 from stream.engine.cluster_state import admit, claim
 from stream.engine.outputs import quarantined
 from stream.records import HOUR, MINUTE, SECOND, Micros, Rejected

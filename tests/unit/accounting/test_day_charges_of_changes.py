@@ -7,14 +7,7 @@ from fractions import Fraction
 import pytest
 
 from stream.accounting.composition import Gaussian, compose
-from stream.accounting.day_charges import (
-    REPLACED,
-    DaySpend,
-    changed_loss,
-    cost_of,
-    day_units,
-    finest,
-)
+from stream.accounting.day_charges import REPLACED, DaySpend, changed_loss, cost_of, day_units, finest
 from stream.accounting.gaussian_shift import epsilon_of
 from stream.accounting.state_json import decode_day_spend, encode_day_spend
 from stream.accounting.units import GroupSizes

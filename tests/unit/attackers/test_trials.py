@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.lab.attacks.membership import SCORES, Guarantee, Scores, _trial, guarantees_of
+from connectors.lab.attacks.membership import SCORES, Guarantee, Scores, _trial, attacked_guarantees
 from stream.lab.attackers.membership import LEVEL
 from stream.release.validation import load_policy
 from tests.support.small_building import SITE, policy_text
@@ -40,4 +40,4 @@ def test_ratios_that_are_not_known_are_no_score() -> None:
 def test_only_releases_that_are_tried_share_the_level() -> None:
     tried = load_policy(policy_text(RELEASE.format(name="plain")))
     more = load_policy(policy_text(RELEASE.format(name="plain") + RELEASE.format(name="other")))
-    assert list(guarantees_of(tried, more, SITE)) == [("plain", "public")]
+    assert list(attacked_guarantees(tried, more, SITE)) == [("plain", "public")]

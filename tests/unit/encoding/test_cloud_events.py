@@ -6,9 +6,7 @@ from functools import cache
 
 import pytest
 
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topics import topic_names
 from connectors.storage.kafka.writers import headers_of
 from stream.engine.outputs import OutputRecord, in_order
 from stream.records import Published, ReleaseId

@@ -24,9 +24,7 @@ from connectors.operations.policy.contracts import (
     contract_files,
     record_schema,
 )
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topics import topic_names
 from connectors.storage.site_metadata import site_metadata
 from stream.errors import UsageError
 from stream.lab.simulator.events import SimulatorConfig, simulate

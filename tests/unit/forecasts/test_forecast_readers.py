@@ -18,9 +18,7 @@ from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.policy_description import described_releases
 from connectors.sinks.mqtt import messages
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topics import topic_names
 from connectors.subscribe.nodes import node_values
 from stream.errors import PolicyError
 from stream.schemas import ForecastRecord, private_topic

@@ -12,10 +12,7 @@ import orjson
 import pytest
 
 from connectors.storage.kafka.acls import User, commands, document, users
-from connectors.storage.kafka.topics import (
-    BESIDES,
-    topic_names,
-)
+from connectors.storage.kafka.topics import BESIDES, topic_names
 from stream.release.validation import Policy, load_policy
 from stream.schemas import (
     AUDIT,

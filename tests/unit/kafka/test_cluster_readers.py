@@ -18,9 +18,7 @@ from connectors.operations.audit.kafka_bundle import cluster_bundle
 from connectors.storage.kafka import heads, key_rotation, metadata, republication
 from connectors.storage.kafka.client import NotAllowedError, partition_of
 from connectors.storage.kafka.heads import HeadsTopic
-from connectors.storage.kafka.topic_tail import (
-    Record,
-)
+from connectors.storage.kafka.topic_tail import Record
 from connectors.storage.site_metadata import SiteMetadata
 from stream.accounting.signed_heads import SignedHead
 from stream.engine.cluster_state import ClusterState

@@ -16,13 +16,8 @@ from connectors.runtime.clock import wall_clock
 from connectors.sources.recorded import FileSource
 from connectors.sources.recordings.dialect import OWN
 from connectors.storage.kafka.cluster import decide
-from connectors.storage.kafka.topic_readers import (
-    end_offsets,
-)
-from connectors.storage.kafka.topics import (
-    create_topics,
-    topic_names,
-)
+from connectors.storage.kafka.topic_readers import end_offsets
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.engine.cluster_state import engine_record
 from stream.errors import UsageError
 from stream.keys import key_day_of

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.storage.kafka.topic_settings import (
-    TopicSettings,
-    WrongSetting,
-    topic_config,
-    wrong_settings,
-)
+from connectors.storage.kafka.topic_settings import TopicSettings, WrongSetting, topic_config, wrong_settings
 from stream.schemas import (
     AUDIT,
     CONTROL,

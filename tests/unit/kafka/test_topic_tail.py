@@ -12,10 +12,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.storage.kafka import topic_tail
 from connectors.storage.kafka.recreation import Batches, RecreationCheck
-from connectors.storage.kafka.topic_tail import (
-    Record,
-    TopicTail,
-)
+from connectors.storage.kafka.topic_tail import Record, TopicTail
 from stream.errors import UsageError
 
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)

@@ -8,13 +8,7 @@ import pytest
 
 from connectors.cli import topics as topics_verb
 from connectors.storage.kafka.client import NoAnswerError
-from connectors.storage.kafka.topics import (
-    BESIDES,
-    Created,
-    create_topics,
-    refuse_missing,
-    topic_names,
-)
+from connectors.storage.kafka.topics import BESIDES, Created, create_topics, refuse_missing, topic_names
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan

@@ -141,7 +141,7 @@ def test_where_no_table_reaches_a_kernels_end_is_as_next_to_the_window() -> None
     assert support.above(weight, np.array([high]))[:, 0] == pytest.approx(above, rel=0.06, abs=1e-3)
 
 
-# What a noisy value leaves in plausible_counts
+# Which counts a noisy value leaves plausible
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,8 @@ from connectors.sources.snmp.sender import Association, encode_associate
 from connectors.sources.snmp.usm.users import Users
 from connectors.storage.embedded.reader import OPERATOR_OUTBOX
 from connectors.storage.embedded.rollback_mark import mark_path
-from connectors.storage.kafka.topic_settings import (
-    TopicSettings,
-    topic_config,
-)
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topic_settings import TopicSettings, topic_config
+from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.records import DAY, SECOND
 from stream.schemas import OBSERVATIONS, SNAPSHOT

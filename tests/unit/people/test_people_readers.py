@@ -18,9 +18,7 @@ from connectors.serve.history.rows import RowsQuery
 from connectors.serve.policy_description import described_releases
 from connectors.sinks.mqtt import discovery, messages
 from connectors.sinks.prometheus import LatestReleases
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topics import topic_names
 from connectors.subscribe.nodes import NodeValue, counted_in, node_values
 from stream.policy.people import Truth
 from stream.schemas import CountRecord, PeopleRecord, private_topic

@@ -14,9 +14,7 @@ from connectors.cli.options import read_policy
 from connectors.operations.policy.contracts import privacy_terms
 from connectors.operations.policy.diff import difference
 from connectors.serve.policy_description import described_releases, guarantees_of
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise, least_shift, tail
 from stream.policy.document import PolicyDocument

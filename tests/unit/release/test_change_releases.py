@@ -17,17 +17,7 @@ from stream.engine.partition import PartitionEngine
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.base import RevisedDay, Values, whole
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import (
-    CHANGES,
-    DAY,
-    HOUR,
-    MINUTE,
-    CountCharge,
-    LevelCounts,
-    Micros,
-    OccupancyWindow,
-    Published,
-)
+from stream.records import CHANGES, DAY, HOUR, MINUTE, CountCharge, LevelCounts, Micros, OccupancyWindow, Published
 from stream.release.budgets import Budgets
 from stream.release.count_plan import count_plans
 from stream.release.ledger_writer import LedgerWriter

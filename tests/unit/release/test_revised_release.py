@@ -10,9 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
-from connectors.storage.kafka.topics import (
-    topic_names,
-)
+from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.base import Values, whole

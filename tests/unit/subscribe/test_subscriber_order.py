@@ -11,9 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.storage.kafka.topic_tail import (
-    Record,
-)
+from connectors.storage.kafka.topic_tail import Record
 from connectors.subscribe.cursor import Cursor, Delivered
 from connectors.subscribe.order import (
     Arrival,
