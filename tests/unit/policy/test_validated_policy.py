@@ -45,7 +45,9 @@ REVISED = LAPLACE.replace('"laplace"', '"filter"') + 'zones = { kind = "hall" }\
 BROKEN = {
     "check_noise": (policy_text(DAY, site=day_site()), "noise = 'gaussian'"),
     "check_runs": (policy_text(STREAM, site=day_site()), "release 'crowded' at dbh"),
-    "check_attribute_guarantees": (policy_text(COUNTS + ATTRIBUTES, head="[privacy]\nmax_factor = 1.5\n"), "max_factor = 1.5"),
+    "check_attribute_guarantees": (
+        policy_text(COUNTS + ATTRIBUTES, head="[privacy]\nmax_factor = 1.5\n"), "max_factor = 1.5",
+    ),
     "check_attribute_logic": (policy_text(OFFICES), "may prove another"),
     "check_knowledge": (
         policy_text(head="[privacy.mobility]\nforward = [[1.0, 0.0], [0.0, 1.0]]\n"), "privacy.mobility.",
