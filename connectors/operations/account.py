@@ -20,20 +20,16 @@ from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY
 from stream.records import Micros
-from stream.release.account_stage import past_account
+from stream.release.account_stage import AccountFigures, past_account
 from stream.schemas import LEAKAGE, parse_record, parse_time
 
 Records = list[Mapping[str, Any]]
 """Records of the account or of the ledger, as they were read."""
 
 
-class LastAccount(TypedDict):
-    """The fields of a site's last account record that concern spending."""
+class LastAccount(AccountFigures):
+    """The figures of a site's last account record, and what it denied."""
 
-    window_end: str
-    audiences: dict[str, UnitReport]
-    coalition: UnitReport | None
-    left: dict[str, int]
     refused: list[dict[str, str]]
 
 

@@ -320,15 +320,20 @@ def _charges_by_item(
 # The current account, computed from the state alone.
 
 
-class CurrentAccount(TypedDict):
-    """Those fields of an account record after counts that contain spending and remaining budget."""
+class AccountFigures(TypedDict):
+    """The fields of an account record that contain spending and remaining budget."""
 
-    site: str
     window_end: str
-    kind: Literal["counts"]
     audiences: dict[str, UnitReport]
     coalition: UnitReport | None
     left: dict[str, int]
+
+
+class CurrentAccount(AccountFigures):
+    """The figures after the latest window of counts of a site."""
+
+    site: str
+    kind: Literal["counts"]
 
 
 def current_account(
